@@ -60,7 +60,8 @@ class SavedVariable {
   bool saved() const { return variable_.defined() || recipe_ != nullptr; }
   /// Throws as SavedTensor::unpack; StateError where nothing was saved. The reference lives as long as this.
   const Variable& unpack() const;
-  /// Frees what unpack() computed by a recipe: it would compute it again. Its references end here.
+  /// Drops the handle of a result with a recipe that unpack() got; references that it returned become invalid. The next unpack()
+  /// computes the result again.
   void free_recomputed() const;
   /// True when this is all that still sees the tensor: no handle of the variable or of the tensor,
   /// no view, no other node, and no leaf, which its gradient's node holds. With

@@ -1,17 +1,16 @@
 #include "tessera/autograd/ops/internal.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
-#include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/streams/stream.h"
 
 namespace tessera {
 namespace {
 
-// Whether x [..., n] lies as a result of empty_rows does, and nothing else lies in its storage: what
-// reads a gradient in its place chooses the same kernels as for a tensor of its own.
-bool fills_storage(const Tensor& x) {
+// Whether x [..., n] lies as a result of empty_rows with one of `kinds` does, and nothing else lies in its storage.
+bool fills_storage(const Tensor& x, std::initializer_list<RowPitch> kinds) {
   if (x.ndim() == 0) return false;
   const std::int64_t width = x.dim(-1), rows = width > 0 ? x.numel() / width : 0;
   const std::optional<Tensor> matrix = rows > 0 ? x.try_view({rows, width}) : std::nullopt;
@@ -21,15 +20,16 @@ bool fills_storage(const Tensor& x) {
     return (rows == 1 || matrix->strides()[0] == pitch) &&
            static_cast<std::size_t>(rows * pitch) * dtype_size(x.dtype()) == x.storage().bytes();
   };
-  return lies(RowPitch::kPacked) || lies(RowPitch::kAligned);
+  return std::any_of(kinds.begin(), kinds.end(), lies);
 }
 
 }  // namespace
 
-bool detail::gives_memory(const SavedVariable& saved, const BackwardContext& context) {
+bool detail::gives_memory(const SavedVariable& saved, const BackwardContext& context,
+                          std::initializer_list<RowPitch> kinds) {
   if (!context.frees_saved() || !saved.is_sole_owner()) return false;
   const Tensor& x = saved.unpack().tensor();
-  return fills_storage(x) && x.storage().belongs_to(current_stream(x.device()));
+  return fills_storage(x, kinds) && x.storage().belongs_to(current_stream(x.device()));
 }
 
 }  // namespace tessera

@@ -2,11 +2,14 @@
 
 /// Helpers of derivatives. For autograd's own .cc files.
 
+#include <initializer_list>
+
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/elementwise.h"
 #include "tessera/autograd/ops/ops.h"
 #include "tessera/autograd/variable.h"
 #include "tessera/tensor/activation.h"
+#include "tessera/tensor/ops/create.h"
 
 namespace tessera::detail {
 
@@ -27,7 +30,11 @@ Variable activated(ActivationKind activation, const Variable& x, const Tensor& y
 /// out again at once, so code that read the tensor on another stream made this one wait before it dropped its handle.
 /// Overwriting it here is what the next owner of the block would do; hence only on the block's own stream, and not where
 /// replays of a CUDA graph come back to it.
-bool gives_memory(const SavedVariable& saved, const BackwardContext& context);
+///
+/// What is saved must lie as the gradient would that the derivative makes itself, with rows of a pitch of `kinds`: what reads
+/// the gradient then chooses the same kernels.
+bool gives_memory(const SavedVariable& saved, const BackwardContext& context,
+                  std::initializer_list<RowPitch> kinds);
 
 // What derivatives of elementwise operations keep of their operands. For autograd's own .cc files.
 

@@ -135,18 +135,19 @@ struct SavedLinear {
     return gradients;
   }
 
-  // The usual case: kernels write straight into the slots of weight and bias. The weight comes first: where x had to be computed
+  // The usual case: kernels write straight into the slots of weight and bias. The weight's comes first: where x was computed
   // again, it is gone before its gradient, which is as large, is made.
   Gradients direct(const Tensor& dy, const BackwardContext& context) const {
     Gradients gradients(3);
     const Tensor dy2 = flat(dy);
+    // Before a gradient is written: unpack() may throw.
+    const Tensor w = context.needs(0) ? weight.unpack().tensor() : Tensor();
     if (context.needs(1)) {
       gradients[1] = weight_gradient(dy2, flat(x.unpack().tensor()), context);
-      x.free_recomputed();
+      if (context.frees_saved()) x.free_recomputed();
     }
     if (context.needs(2)) gradients[2] = row_sum(2, dy2, context);
     if (context.needs(0)) {
-      const Tensor& w = weight.unpack().tensor();
       const Tensor dx = matmul(dy2, w);
       gradients[0] = Variable(dx.view(dy.shape().with(dy.ndim() - 1, w.dim(1))));
     }

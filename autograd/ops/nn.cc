@@ -95,7 +95,7 @@ struct SavedCrossEntropy {
   Gradients direct(const Variable& dy, const BackwardContext& context) const {
     const Tensor rows = row_gradient(dy).tensor();
     const Tensor& x = logits.unpack().tensor();
-    if (!detail::gives_memory(logits, context))
+    if (!detail::gives_memory(logits, context, {RowPitch::kPacked, RowPitch::kAligned}))
       return {Variable(
           cross_entropy_rows_backward(rows, x, targets.unpack(), log_sum_exp.unpack(), options))};
     cross_entropy_rows_backward_(x, rows, targets.unpack(), log_sum_exp.unpack(), options);

@@ -138,13 +138,16 @@ NormView layer_view(const Variable& x, int dims, double eps) {
   return {.shape = {samples, 1, channels, 1}, .affine = {1, 1, channels, 1}, .eps = eps};
 }
 
-// y, and how to compute it again from x, as forward(x, weight, bias). It copies the parameters, which are small: those of a
-// sharded module may be gone when another module's derivative asks for y. Not on a GPU: all norms forward take about 1 % of a
-// step there (tests/gpu/STATUS.md), and its speed comes before this memory.
+// y, and how to compute it again from x, as forward(x, weight, bias). It copies the parameters, because those of a sharded
+// module may be gone when another module's derivative asks for y; if they are not small beside y, y is kept. So it is on a GPU,
+// where all norms forward take about 1 % of a step (tests/gpu/STATUS.md): speed comes before this memory there.
 template <class Forward>
 Variable with_recipe(const char* name, Variable y, const Variable& x, const Variable& weight,
                      const Variable& bias, const Forward& forward) {
   if (!y.requires_grad() || y.device().is_cuda()) return y;
+  constexpr std::int64_t kSmall = 8;
+  const auto elements = [](const Variable& v) { return v.defined() ? v.tensor().numel() : 0; };
+  if (kSmall * (elements(weight) + elements(bias)) > y.tensor().numel()) return y;
   const auto copied = [](const Variable& v) { return v.defined() ? clone(v.tensor()) : Tensor(); };
   set_recipe(y, [x = SavedVariable(x, name), weight = copied(weight), bias = copied(bias),
                  forward] { return forward(x.unpack().tensor(), weight, bias).y; });

@@ -99,10 +99,11 @@ Variable addcdiv(const Variable& a, const Variable& b, const Variable& c, double
                         const Variable db = addcdiv(none, wide, c.unpack(), factor);
                         if (context.needs(1)) gradients[1] = b_like.fit(db);
                         if (context.needs(2)) {
-                          // One number, however wide, leaves a quotient with other operands in 16 bits.
+                          // A number, however wide, and integers leave a quotient with other operands in 16 bits.
                           const Variable &over = b.unpack(), &under = c.unpack();
+                          const bool widens = is_half(over.dtype()) && over.ndim() > 0;
                           const Variable quotient =
-                              div(widened(over), over.ndim() == 0 ? widened(under) : under);
+                              div(widened(over), widens ? under : widened(under));
                           gradients[2] = c_like.fit(addcmul(none, db, quotient, -1));
                         }
                         return gradients;

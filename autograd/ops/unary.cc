@@ -27,7 +27,7 @@ constexpr double kPi = 3.14159265358979323846;
 // The derivatives of the functions in unary_list.h, under the functors' names. `gradient` is a function of dy and, as kSaves
 // says, of the operand x or the result y; its operations are differentiable. `kernel`, where there is one, computes the same
 // without a graph. A saved result lets the operand go. `again`, where there is one: the function is cheap enough to compute its
-// result again where that is saved.
+// result again where that is saved. `over_operand`, where there is one, is `kernel` written over x.
 namespace derivatives {
 
 struct Neg {
@@ -287,7 +287,7 @@ Variable recorded(const char* name, Tensor y, const Variable& x) {
         name, std::move(y), {x},
         [x = SavedVariable(x, name), backward](const Variable& dy, const BackwardContext& context) {
           if constexpr (requires { D::over_operand; }) {
-            if (!context.create_graph() && detail::gives_memory(x, context)) {
+            if (!context.create_graph() && detail::gives_memory(x, context, {RowPitch::kPacked})) {
               const Tensor memory = x.unpack().tensor();
               D::over_operand(memory, dy.tensor());
               return Gradients{Variable(memory)};

@@ -235,6 +235,49 @@ TEST_CASE("recipe: a network keeps the operands of norms and on the CPU not thei
   }
 }
 
+TEST_CASE("recipe: a norm whose parameters are as large as its result keeps the result") {
+  const Variable start = leaf({1, 4096}), w = leaf({3, 4096}), scale = leaf({4096});
+  const auto bytes = static_cast<std::int64_t>(4096 * sizeof(double));
+  const std::int64_t all =
+      kept([&] { return sum(linear(layer_norm(mul(start, 2), scale, scale, {}), w, Variable())); });
+  CHECK(all >= 2 * bytes);
+  CHECK(all < 3 * bytes);
+}
+
+TEST_CASE("linear: a result that was computed again is gone before the gradient is made") {
+  // So many rows that the room of products is small beside them.
+  const auto made = [](const Shape& shape) {
+    return Variable(cast(irregular(shape), DType::kF32), true);
+  };
+  const Variable start = made({8192, 64}), w = made({64, 64});
+  const auto bytes = static_cast<std::int64_t>(8192 * 64 * sizeof(float));
+  Tripled tripled;
+  const auto peak = [&](bool retain) {
+    const Variable loss = sum(mul(linear(tripled(start), w, Variable()), 2));
+    MemoryCounters& memory = current_rank_context()->memory();
+    memory.reset_peak();
+    const std::int64_t before = memory.current().total();
+    grad({&loss, 1}, std::vector{start, w}, {.retain_graph = retain});
+    return memory.peak_total() - before;
+  };
+  // The gradient of the product's result, and beside it the input or the input's gradient.
+  CHECK(peak(false) < 2 * bytes + bytes / 2);
+  CHECK(peak(true) > 2 * bytes + bytes / 2);
+  tripled.calls = 0;
+  const Variable loss = sum(linear(tripled(start), w, Variable()));
+  backward(loss, {.retain_graph = true});
+  backward(loss);
+  CHECK(tripled.calls == 1);
+}
+
+TEST_CASE("linear: no gradient of a weight that was overwritten") {
+  const Variable x = leaf({5, 3}), w = leaf({4, 3});
+  const Variable loss = sum(linear(x, w, Variable()));
+  fill_(w.tensor(), 1);
+  CHECK_THAT(thrown<StateError>([&] { backward(loss); }), Contains("was overwritten since"));
+  CHECK(!w.grad().defined());
+}
+
 TEST_CASE("recipe: a norm is computed again with the parameters of its forward") {
   const Variable x = leaf({5, 7}), w = leaf({3, 7});
   const auto gradient = [&](bool changes) {

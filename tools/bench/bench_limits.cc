@@ -126,13 +126,18 @@ int main(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool smoke = first == "--smoke" && argc == 2;
   if (first == "--turn" && argc == 5) {
-    const bool is_f32 = argv[3] == std::string_view("f32");
-    tessera::print_turn(std::atoll(argv[2]), is_f32 ? tessera::DType::kF32 : tessera::DType::kBF16,
-                        std::atof(argv[4]));
-    return 0;
+    const std::string_view dtype = argv[3];
+    const std::int64_t n = std::atoll(argv[2]);
+    const double seconds = std::atof(argv[4]);
+    if (n > 0 && seconds > 0 && (dtype == "f32" || dtype == "bf16")) {
+      tessera::print_turn(n, dtype == "f32" ? tessera::DType::kF32 : tessera::DType::kBF16,
+                          seconds);
+      return 0;
+    }
   }
   if (argc > 1 && !smoke) {
-    std::fprintf(stderr, "unknown argument \"%s\"; there are: --smoke, --turn N f32|bf16 SECONDS\n",
+    std::fprintf(stderr,
+                 "unknown arguments from \"%s\"; there are: --smoke, --turn N f32|bf16 SECONDS\n",
                  argv[1]);
     return 2;
   }

@@ -23,9 +23,10 @@ class Elements {
   /// Asks the CPU to fetch `n` adjacent elements, which it may not foresee. They need not exist.
   void prefetch(std::int64_t offset, std::int64_t n) const {
     constexpr std::int64_t kLine = 64;
-    const auto* const from = static_cast<const char*>(advance(data_, dtype_, offset));
-    const std::int64_t bytes = n * static_cast<std::int64_t>(dtype_size(dtype_));
-    for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at);
+    const auto size = static_cast<std::int64_t>(dtype_size(dtype_));
+    const auto from = reinterpret_cast<std::intptr_t>(data_) + offset * size;
+    for (std::int64_t at = 0; at < n * size; at += kLine)
+      __builtin_prefetch(reinterpret_cast<const void*>(from + at));
   }
   /// body(elements), which begin at `offset`: in place if they are adjacent and of type C, or of
   /// bf16, which a loop converts as it reads; else in `buffer`.

@@ -53,7 +53,7 @@ void scan_some(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apa
   }
 }
 
-// kTogether lines of floating elements that lie beside each other.
+// kTogether lines of f32 or bf16, each with adjacent elements.
 template <class Step, class T>
 void scan_plain(const ScanKernel::Args& a, const Lines& first, std::int64_t x_apart,
                 std::int64_t y_apart) {

@@ -89,7 +89,7 @@ class TransposedCopy {
     B turned[kLine][kRows];
     if (length == kLine) {
       for (std::int64_t r = 0; r < rows; ++r) {
-        __builtin_prefetch(from + r * from_step_ + kLine);  // the next tile's
+        if (first + kLine < length_) __builtin_prefetch(from + r * from_step_ + kLine);
         for (std::int64_t i = 0; i < kLine; ++i) turned[i][r] = from[r * from_step_ + i];
       }
     } else {

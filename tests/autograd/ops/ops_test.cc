@@ -282,6 +282,22 @@ TEST_CASE("addcmul, addcdiv: gradients of 16 bits are rounded once, also of what
   }
 }
 
+TEST_CASE("addcdiv: the gradient of a 16-bit divisor of integers is rounded once") {
+  std::vector<std::int64_t> numbers(200);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int64_t>(i) - 70;
+  for (const auto& [dtype, bits] : {std::pair(DType::kBF16, 8), std::pair(DType::kF16, 11)}) {
+    const Variable a(cast(irregular({200}), dtype)), c(cast(irregular({200}, 0.5, 2), dtype), true);
+    const Variable b(Tensor::from_vector(numbers, {200}));
+    const Variable exact_c(cast(c.tensor(), DType::kF64), true);
+    const Variable y = addcdiv(a, b, c, 0.7),
+                   exact = addcdiv(cast(a, DType::kF64), b, exact_c, 0.7);
+    const auto got = grad({&y, 1}, {&c, 1}, {.gradient = ones({200}, {.dtype = dtype})});
+    const auto expected =
+        grad({&exact, 1}, {&exact_c, 1}, {.gradient = ones({200}, {.dtype = DType::kF64})});
+    check_rounded_once(abs(got[0].tensor()), abs(expected[0].tensor()), bits);
+  }
+}
+
 TEST_CASE("clamp, where, lerp, addcmul, addcdiv") {
   const Inputs three = {leaf({3, 4}), leaf({4}, 0.7, 2, 0.3), leaf({3, 1}, 0.2, 0.9, 0.6)};
   check_twice([](const Inputs& in) { return clamp(in[0], -0.4, 0.5); }, three);

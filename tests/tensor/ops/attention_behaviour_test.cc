@@ -84,6 +84,44 @@ TEST_CASE("attention: heads split off by a transpose, and results like them") {
   });
 }
 
+// The mask that leaves what the causal rule leaves.
+Tensor causal_mask(const Sizes& s, CausalAlignment alignment) {
+  const std::int64_t diagonal = alignment == CausalAlignment::kBottomRight ? s.keys - s.queries : 0;
+  std::vector<bool> may(static_cast<std::size_t>(s.queries * s.keys));
+  for (std::int64_t i = 0; i < s.queries; ++i)
+    for (std::int64_t j = 0; j < s.keys; ++j)
+      may[static_cast<std::size_t>(i * s.keys + j)] = j <= i + diagonal;
+  std::vector<double> ones(may.begin(), may.end());
+  return cast(Tensor::from_vector(ones, {s.queries, s.keys}), DType::kBool);
+}
+
+// The causal rule leaves parts of blocks out; a mask does not. A GPU's kernels may differ.
+TEST_CASE("attention: a causal rule has the bits of the mask that says the same") {
+  const DefaultDeviceScope host(kCpu);
+  for (const auto& [queries, keys] :
+       {std::pair(63, 63), {64, 64}, {65, 65}, {128, 128}, {130, 130}, {200, 131}, {40, 300}}) {
+    const Sizes s{2, 4, 2, queries, keys, 12, 20};
+    for (const CausalAlignment alignment :
+         {CausalAlignment::kTopLeft, CausalAlignment::kBottomRight}) {
+      for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+        CAPTURE(queries, keys, alignment == CausalAlignment::kBottomRight, dtype);
+        const auto made = [&](const Shape& shape) {
+          return cast(spread_tensor<double>(shape), dtype);
+        };
+        const AttentionInputs in{.q = made(s.q()), .k = made(s.k()), .v = made(s.v())};
+        const Tensor dout = made(s.out());
+        const auto all = [&](const AttentionOptions& options) {
+          const AttentionResult y = scaled_dot_product_attention(in.q, in.k, in.v, options);
+          const AttentionInputs d = scaled_dot_product_attention_backward(dout, in, y, options);
+          return std::vector{f64(y.output), f64(y.log_sum_exp), f64(d.q), f64(d.k), f64(d.v)};
+        };
+        CHECK(all({.causal = true, .alignment = alignment, .dropout_p = 0.1}) ==
+              all({.mask = causal_mask(s, alignment), .dropout_p = 0.1}));
+      }
+    }
+  }
+}
+
 TEST_CASE("attention: equal bits for any number of threads") {
   const Sizes s{3, 4, 2, 200, 300, 20, 24};
   const AttentionOptions options{

@@ -212,7 +212,7 @@ List running_line(const List& line, bool reverse, bool product) {
   return out;
 }
 
-// Adjacent elements of some lines together are computed otherwise than elements with strides. A GPU
+// Lines of adjacent elements are computed four together, others one by one. A GPU
 // may combine segments, which rounds in another order.
 TEST_CASE("cumsum and cumprod: the rounded f64 results, any number of lines and elements") {
   if (!default_device().is_cpu()) return;

@@ -200,10 +200,11 @@ class ProductsTest(unittest.TestCase):
         self.assertGreater(len(times), 1)
         self.assertGreater(sum(times), 5)
 
-    def test_a_wrong_argument_is_refused(self):
-        done = subprocess.run([os.path.join(TOOLS, "bench_limits"), "--turn", "3"], stderr=subprocess.PIPE, text=True, check=False)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--turn N f32|bf16 SECONDS", done.stderr)
+    def test_wrong_arguments_are_refused(self):
+        for wrong in (["--turn", "3"], ["--turn", "3", "f16", "1"], ["--turn", "x", "f32", "1"], ["--turn", "3", "f32", "0"], ["--turm"]):
+            done = subprocess.run([os.path.join(TOOLS, "bench_limits"), *wrong], stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--turn N f32|bf16 SECONDS", done.stderr)
 
 
 class FakeSide:

@@ -64,7 +64,7 @@ class QueryBlock {
                                 v = cpu::rows_of(args_.v, cpu::head_of(args_.v, batch_, kv_head),
                                                  key, n, columns, v_, value_dim_);
     const cpu::HeadRule<C> rule(args_.rule, g_.probabilities, batch_, head_);
-    const cpu::VisibleGroups groups(args_.rule, first_, rows_, key, columns);
+    const cpu::VisibleGroups<C> groups(args_.rule, first_, rows_, key, columns);
     groups.for_rows([&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
       C* const scores = scores_ + row * kAttentionBlock;
       cpu::multiply(cpu::Product<C>{.m = rows,

@@ -91,7 +91,7 @@ class KeyValueHead {
                 std::int64_t all_rows, std::int64_t key) {
     const std::int64_t n = std::min(kAttentionBlock, g_.keys - key),
                        columns = AttentionGeometry::block_rows(n);
-    const cpu::VisibleGroups groups(args_.rule, query, all_rows, key, columns);
+    const cpu::VisibleGroups<C> groups(args_.rule, query, all_rows, key, columns);
     groups.for_rows([&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
       multiply_to_scores(row, rows, key, seen);
       for (std::int64_t r = row; r < row + rows; ++r) {

@@ -1,12 +1,13 @@
 #pragma once
 
 /// Steps over one block of queries and keys that attention and its derivative share. C is float or
-/// double; operands are copied into scratch in C, so that dtypes and strides do not affect the
-/// products.
+/// double. Operands of another dtype, or with strided columns, are copied into scratch in C; others may be read where they are.
+/// Products have the same bits for both.
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
@@ -83,7 +84,9 @@ void store_row(const View& y, const Head& head, std::int64_t row, const C* value
 
 /// Which part of a block of scores is computed: queries attend to no key after a diagonal if the rule is causal. The block is
 /// divided into groups of kGroup queries and kGroup keys. A group of queries is computed with all groups of keys to which one
-/// of its queries attends; what the rule excludes inside them is masked. All other probabilities are 0.
+/// of its queries attends; what the rule excludes inside them is masked. All other probabilities are 0: the products without them
+/// have the same bits, except that what is multiplied by them does not count if it is infinite or NaN.
+template <class C>
 class VisibleGroups {
  public:
   /// Queries [query, query + rows) and keys [key, key + columns).
@@ -113,7 +116,9 @@ class VisibleGroups {
   }
 
  private:
-  static constexpr std::int64_t kGroup = 64;
+  // Products by a library may round differently for other extents: they compute the block whole.
+  static constexpr std::int64_t kGroup =
+      kProductsPack && std::is_same_v<C, float> ? 64 : kAttentionBlock;
 
   // The keys with which the group of queries that begins at `row` is computed.
   std::int64_t columns_of(std::int64_t row) const {

@@ -120,7 +120,7 @@ void MaxPoolKernel::cpu(const Args& a, Workspace scratch) {
         for (std::int64_t i = 0; i < g.h.out; ++i) {
           const PoolSpan& rows = tables.rows[i];
           const bool some = rows.begin < rows.end;
-          // Keys are made once for windows that overlap and for rows; a long window of one row needs none.
+          // Keys serve windows that overlap, and windows of several rows. Long windows of one row are faster without them.
           const bool direct = some && rows.end - rows.begin <= g.h.dilation && g.w.dilation == 1 &&
                               is_long(tables.columns[0]);
           if (some && !direct) column_maxima(x, rows, g.h.dilation, g.w.in, keys, places);
