@@ -18,8 +18,9 @@ namespace tessera {
 /// What the pieces wrote is visible when it returns.
 ///
 /// A piece that calls it again runs all pieces of that call itself, if the outer call uses several threads. If pieces
-/// throw, it rethrows the first exception; then some pieces may not have run. If the system refuses to start a thread,
-/// those that exist do the work, in later calls too. A forked process may call it. Thread-safe.
+/// throw, it rethrows the first exception; then some pieces may not have run. If the system refuses to start a thread, this
+/// call and all later ones use the threads that were started before. A process made by fork() may call it too: it starts
+/// threads of its own. Thread-safe.
 void run_pieces(std::int64_t pieces, int threads, KernelPiece piece, const void* body);
 
 }  // namespace tessera

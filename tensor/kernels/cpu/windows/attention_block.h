@@ -84,8 +84,8 @@ void store_row(const View& y, const Head& head, std::int64_t row, const C* value
 
 /// Which part of a block of scores is computed: queries attend to no key after a diagonal if the rule is causal. The block is
 /// divided into groups of kGroup queries and kGroup keys. A group of queries is computed with all groups of keys to which one
-/// of its queries attends; what the rule excludes inside them is masked. All other probabilities are 0: the products without them
-/// have the same bits, except that what is multiplied by them does not count if it is infinite or NaN.
+/// of its queries attends; what the rule excludes inside them is masked. All other probabilities are 0. Leaving
+/// them out of the products changes no bit, except that an infinite or NaN value beside such a 0 no longer makes a result NaN.
 template <class C>
 class VisibleGroups {
  public:
