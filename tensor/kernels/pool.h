@@ -111,7 +111,8 @@ struct MaxPoolKernel {
 
 struct MaxPoolBackwardKernel {
   static constexpr const char* kName = "max_pool_backward";
-  /// dy has any strides; indices and dx are contiguous. Indices outside the plane name no element.
+  /// dy has any strides; indices and dx are contiguous. Indices outside the plane name no element;
+  /// others have to lie in their windows.
   struct Args {
     ConstView dy;
     ConstView indices;

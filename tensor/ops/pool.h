@@ -53,7 +53,10 @@ struct MaxPoolResult {
 };
 MaxPoolResult max_pool2d(const Tensor& x, const MaxPool2dOptions& options);
 MaxPoolResult max_pool1d(const Tensor& x, const MaxPool1dOptions& options);
-/// Each gradient goes to the element that `indices` names. For one spatial dim use as_2d().
+/// Each gradient goes to the element that `indices` names; an index outside the plane names none.
+/// An index inside the plane has to lie in its window, as those of max_pool2d do; where it does not,
+/// the CPU adds the gradient to that element and a GPU leaves it out. For one spatial dim use
+/// as_2d().
 Tensor max_pool_backward(const Tensor& dy, const Tensor& indices, const Shape& x_shape,
                          const MaxPool2dOptions& options);
 

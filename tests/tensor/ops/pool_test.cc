@@ -339,12 +339,12 @@ TEST_CASE("adaptive pooling: short and long windows, whole rows and planes, agai
 
 TEST_CASE("max_pool_backward: indices outside the plane name no element") {
   const std::int64_t low = std::numeric_limits<std::int64_t>::min();
-  const Tensor indices = Tensor::from_vector<std::int64_t>({1, 8, -1, low, 1, 7}, {2, 1, 3});
+  const Tensor indices = Tensor::from_vector<std::int64_t>({1, 8, -1, low, 4, 7}, {2, 1, 3});
   const Tensor dy = Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 1, 3});
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const Tensor dx = max_pool_backward(cast(dy, dtype), indices, {2, 1, 8},
                                         MaxPool1dOptions{.kernel = 2, .stride = 3}.as_2d());
-    CHECK(f64(dx) == std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 6});
+    CHECK(f64(dx) == std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 6});
   }
 }
 
