@@ -245,7 +245,7 @@ TEST_CASE("recipe: a norm whose parameters are as large as its result keeps the 
 }
 
 TEST_CASE("linear: a result that was computed again is gone before the gradient is made") {
-  // So many rows that the room of products is small beside them.
+  // So many rows that the CPU's workspace of products is small beside them.
   const auto made = [](const Shape& shape) {
     return Variable(cast(irregular(shape), DType::kF32), true);
   };
@@ -260,9 +260,12 @@ TEST_CASE("linear: a result that was computed again is gone before the gradient 
     grad({&loss, 1}, std::vector{start, w}, {.retain_graph = retain});
     return memory.peak_total() - before;
   };
-  // The gradient of the product's result, and beside it the input or the input's gradient.
-  CHECK(peak(false) < 2 * bytes + bytes / 2);
-  CHECK(peak(true) > 2 * bytes + bytes / 2);
+  // On a GPU the workspace of products, up to 32 MiB, would hide the difference.
+  if (start.device().is_cpu()) {
+    // The gradient of the product's result, and beside it the input or the input's gradient.
+    CHECK(peak(false) < 2 * bytes + bytes / 2);
+    CHECK(peak(true) > 2 * bytes + bytes / 2);
+  }
   tripled.calls = 0;
   const Variable loss = sum(linear(tripled(start), w, Variable()));
   backward(loss, {.retain_graph = true});
