@@ -1,5 +1,8 @@
 // The forms of dropout.
 #include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "tessera/autograd/function.h"
 #include "tessera/autograd/ops/elementwise.h"
@@ -39,12 +42,33 @@ Tensor kept(const Shape& shape, const Variable& x, const DropoutOptions& options
   return dropout(ones_of_x, options.p, random::next_key(options.layer).key(), box_of(shape));
 }
 
+// A derivative of dropout, of any order: all keep the elements that the first one kept.
+struct Dropped {
+  std::optional<SavedTensor> mask;  // none on a GPU
+  double p;
+  random::Key key;
+  random::Box box;
+
+  Variable again(const Variable& dy) const {
+    const Tensor kept = mask ? mask->unpack() : Tensor();
+    return record_twice(
+        "dropout", dropout_backward(dy.tensor(), kept, p, key, box), {dy},
+        [*this](const Variable& ddx, const BackwardContext&) { return Gradients{again(ddx)}; });
+  }
+};
+
 }  // namespace
 
 Variable dropout(const Variable& x, double p, random::Key key, const random::Box& box) {
-  return record_twice("dropout", dropout(x.tensor(), p, key, box), {x},
-                      [p, key, box](const Variable& dy, const BackwardContext&) {
-                        return Gradients{dropout(dy, p, key, box)};
+  const VariableRef inputs[] = {x};
+  if (!detail::is_recording(InputList(std::span(inputs))))
+    return detail::unrecorded("dropout", dropout(x.tensor(), p, key, box));
+  DropoutResult result = dropout_with_mask(x.tensor(), p, key, box);
+  Dropped dropped{.mask = {}, .p = p, .key = key, .box = box};
+  if (result.mask.defined()) dropped.mask.emplace(result.mask, "dropout");
+  return record_twice("dropout", std::move(result.output), {x},
+                      [dropped = std::move(dropped)](const Variable& dy, const BackwardContext&) {
+                        return Gradients{dropped.again(dy)};
                       });
 }
 

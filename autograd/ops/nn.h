@@ -67,7 +67,7 @@ Variable instance_norm(const Variable& x, const Variable& weight, const Variable
 Variable local_response_norm(const Variable& x, const LocalResponseNormOptions& options);  // twice
 
 /// With a key of its own and the part of the global tensor that x is. The derivative drops the same
-/// elements; no mask is kept. Twice.
+/// elements; on the CPU it keeps a bit per element. Twice.
 Variable dropout(const Variable& x, double p, random::Key key, const random::Box& box);
 
 struct DropoutOptions {

@@ -55,6 +55,7 @@ using AllKernels = KernelList<
     LinearIndexKernel,
     LionKernel,
     MaskedFillKernel,
+    MaskedScaleKernel,
     MaskedScatterKernel,
     MatmulKernel,
     MaxPoolBackwardKernel,

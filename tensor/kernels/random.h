@@ -41,15 +41,25 @@ struct RandomFillKernel {
   static void cuda(CudaStream stream, const Args& a, Workspace);
 };
 
+/// A mask has one bit per element, which is set where the element is kept. Elements are taken in blocks
+/// of 512 in row-major order; bit b of word w of a block belongs to element 16 b + w, so that loops over
+/// 16 adjacent elements are loops over words.
+inline constexpr std::int64_t kMaskBlock = 512, kMaskWords = 16;
+inline std::int64_t mask_bytes(std::int64_t elements) {
+  return (elements + kMaskBlock - 1) / kMaskBlock * kMaskWords *
+         std::int64_t{sizeof(std::uint32_t)};
+}
+
 /// Dropout. Counter-based random numbers, found by position, decide which elements are kept.
 struct DropoutKernel {
   static constexpr const char* kName = "dropout";
   /// y = u >= p ? scale * x : 0, where u is the f32 uniform number at first_position + i .
   /// position_strides, as RandomFillKernel draws it. x and y have one shape and floating dtype, any
-  /// strides.
+  /// strides. `mask`, on the CPU only and if it is defined: u8 [mask_bytes(n)], contiguous.
   struct Args {
     ConstView x = {};
     View y = {};
+    View mask = {};
     std::uint64_t key = 0;
     std::int64_t first_position = 0;
     Shape position_strides = {};
@@ -60,10 +70,31 @@ struct DropoutKernel {
   static void visit(const Args& a, F&& f) {
     f(a.x);
     f(a.y);
+    if (a.mask.defined()) f(a.mask);
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
   static void cuda(CudaStream stream, const Args& a, Workspace);
+};
+
+/// y = kept ? scale * x : 0. On the CPU only, where a mask takes less time to read than numbers take to draw again.
+struct MaskedScaleKernel {
+  static constexpr const char* kName = "masked_scale";
+  /// x, y and mask as for DropoutKernel.
+  struct Args {
+    ConstView x = {};
+    ConstView mask = {};
+    View y = {};
+    double scale = 1;
+  };
+  template <class F>
+  static void visit(const Args& a, F&& f) {
+    f(a.x);
+    f(a.mask);
+    f(a.y);
+  }
+  static std::size_t workspace(const Args&) { return 0; }
+  static void cpu(const Args& a, Workspace);
 };
 
 }  // namespace tessera

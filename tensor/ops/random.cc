@@ -138,26 +138,69 @@ Tensor randn_like(const Tensor& x) {
   return randn(x.shape(), x.options());
 }
 
-Tensor dropout(const Tensor& x, double p, random::Key key, const random::Box& box) {
-  constexpr const char* kWhere = "dropout";
-  ops::check_defined(kWhere, "the tensor", x);
-  ops::check_floating(kWhere, x);
-  TESSERA_CHECK(p >= 0 && p <= 1, kWhere, "p is {}; it must lie in [0, 1]", p);
+namespace {
+
+void check_dropout(const char* where, const Tensor& x, double p, const random::Box& box) {
+  ops::check_defined(where, "the tensor", x);
+  ops::check_floating(where, x);
+  TESSERA_CHECK(p >= 0 && p <= 1, where, "p is {}; it must lie in [0, 1]", p);
   bool inside = box.global.ndim() == x.ndim() && box.offset.ndim() == x.ndim();
   for (int d = 0; inside && d < x.ndim(); ++d)
     inside = box.offset[d] >= 0 && box.offset[d] + x.dim(d) <= box.global[d];
-  TESSERA_CHECK(inside, kWhere, "a box of shape {} at {} does not lie inside the global shape {}",
+  TESSERA_CHECK(inside, where, "a box of shape {} at {} does not lie inside the global shape {}",
                 x.shape().str(), box.offset.str(), box.global.str());
+}
+
+double scale_of_kept(double p) { return p < 1 ? 1 / (1 - p) : 0; }
+
+// Writes `mask` if it is defined.
+Tensor drop(const Tensor& x, double p, random::Key key, const random::Box& box,
+            const Tensor& mask) {
   const Tensor out = Tensor::empty(x.shape(), x.options());
   DropoutKernel::Args args{.x = read(x),
                            .y = write(out),
                            .key = key.value,
                            .position_strides = contiguous_strides(box.global),
                            .p = p,
-                           .scale = p < 1 ? 1 / (1 - p) : 0};
+                           .scale = scale_of_kept(p)};
+  if (mask.defined()) args.mask = write(mask);
   for (int d = 0; d < x.ndim(); ++d)
     args.first_position += box.offset[d] * args.position_strides[d];
   launch<DropoutKernel>(x.device(), std::move(args));
+  return out;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, random::Key key, const random::Box& box) {
+  check_dropout("dropout", x, p, box);
+  return drop(x, p, key, box, {});
+}
+
+DropoutResult dropout_with_mask(const Tensor& x, double p, random::Key key,
+                                const random::Box& box) {
+  check_dropout("dropout", x, p, box);
+  DropoutResult result;
+  if (!x.device().is_cuda())
+    result.mask =
+        Tensor::empty({mask_bytes(x.numel())}, {.dtype = DType::kU8, .device = x.device()});
+  result.output = drop(x, p, key, box, result.mask);
+  return result;
+}
+
+Tensor dropout_backward(const Tensor& dy, const Tensor& mask, double p, random::Key key,
+                        const random::Box& box) {
+  constexpr const char* kWhere = "dropout_backward";
+  check_dropout(kWhere, dy, p, box);
+  if (!mask.defined()) return drop(dy, p, key, box, {});
+  ops::check_same_device(kWhere, dy, mask);
+  TESSERA_CHECK(mask.dtype() == DType::kU8 && mask.shape() == Shape{mask_bytes(dy.numel())} &&
+                    mask.is_contiguous() && !dy.device().is_cuda(),
+                kWhere, "the mask is {} of shape {} on {}; pass the one of dropout_with_mask",
+                dtype_name(mask.dtype()), mask.shape().str(), mask.device().str());
+  const Tensor out = Tensor::empty(dy.shape(), dy.options());
+  launch<MaskedScaleKernel>(
+      dy.device(), {.x = read(dy), .mask = read(mask), .y = write(out), .scale = scale_of_kept(p)});
   return out;
 }
 

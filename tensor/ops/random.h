@@ -49,12 +49,24 @@ Tensor randn_like(const Tensor& x);
 
 /// y = x / (1 - p) for kept elements, else 0. An element is kept if random::fill_uniform on an f32
 /// tensor with this key and box gives at least p; the choice is the same for every dtype. p = 0
-/// gives x, p = 1 zeros. The derivative is dropout of dy with the same p, key and box: no mask is
-/// stored.
+/// gives x, p = 1 zeros. The derivative is dropout of dy with the same p, key and box.
 ///
 /// x is floating, with any strides, and is the box `box` of the global tensor. Throws
 /// InvalidArgument for p outside [0, 1] and for a box that does not match x (see
 /// random::fill_uniform).
 Tensor dropout(const Tensor& x, double p, random::Key key, const random::Box& box);
+
+struct DropoutResult {
+  Tensor output;
+  /// What dropout_backward reads, one bit per element: u8, of whole blocks of 512 elements. Undefined on a GPU, where numbers
+  /// are drawn in less time than a mask is read.
+  Tensor mask;
+};
+/// The same with a mask.
+DropoutResult dropout_with_mask(const Tensor& x, double p, random::Key key, const random::Box& box);
+/// dropout of dy with the same p, key and box. With the mask it draws no numbers; an undefined mask is allowed. Throws
+/// InvalidArgument for a mask of another shape or dtype, or on another device, beyond what dropout throws.
+Tensor dropout_backward(const Tensor& dy, const Tensor& mask, double p, random::Key key,
+                        const random::Box& box);
 
 }  // namespace tessera

@@ -175,6 +175,25 @@ const std::uint32_t* words_at(std::uint64_t key, std::int64_t position, std::int
   return room->w;
 }
 
+static_assert(cpu::kBlockLength == kMaskBlock && cpu::kPiece % kMaskBlock == 0);
+
+// The words of a mask for the block that begins at element `begin`.
+std::uint32_t* mask_words(void* mask, std::int64_t begin) {
+  return static_cast<std::uint32_t*>(mask) + begin / kMaskBlock * kMaskWords;
+}
+const std::uint32_t* mask_words(const void* mask, std::int64_t begin) {
+  return static_cast<const std::uint32_t*>(mask) + begin / kMaskBlock * kMaskWords;
+}
+
+// Packs the flags of a block, 0 or 1.
+void pack_mask(const std::uint32_t* flags, std::uint32_t* mask) {
+  std::uint32_t words[kMaskWords] = {};
+  for (std::int64_t bit = 0; bit < 32; ++bit) {
+    for (std::int64_t w = 0; w < kMaskWords; ++w) words[w] |= flags[bit * kMaskWords + w] << bit;
+  }
+  std::copy_n(words, kMaskWords, mask);
+}
+
 template <class C>
 void drop(const DropoutKernel::Args& a) {
   const cpu::Input x(a.x);
@@ -185,23 +204,63 @@ void drop(const DropoutKernel::Args& a) {
   const auto least = static_cast<std::int32_t>(std::ceil(a.p * 0x1p24));
   cpu::parallel_pieces(a.x.numel(), [&](std::int64_t begin, std::int64_t end) {
     C in[cpu::kBlockLength], out[cpu::kBlockLength];
+    std::uint32_t flags[kMaskBlock] = {};
     random::Words room[cpu::kBlockLength / 4 + 2];
     for (std::int64_t at = begin; at < end; at += cpu::kBlockLength) {
       const std::int64_t n = std::min(cpu::kBlockLength, end - at);
       const C* from = x.read(at, n, in);
       C* const to = y.place(at, out);
-      C* next = to;
+      std::int64_t done = 0;
       cpu::walk(positions, at, at + n, [&](const auto& offsets, const auto& steps, auto count) {
         const std::uint32_t* const words =
             words_at(a.key, a.first_position + offsets[0], steps[0], count, room);
 #pragma GCC ivdep
         for (std::int64_t i = 0; i < count; ++i) {
-          const C kept = from[i] * scale;
-          next[i] = static_cast<std::int32_t>(words[i] >> 8) >= least ? kept : C(0);
+          const C kept = from[done + i] * scale;
+          const bool is_kept = static_cast<std::int32_t>(words[i] >> 8) >= least;
+          flags[done + i] = is_kept;
+          to[done + i] = is_kept ? kept : C(0);
         }
-        from += count;
-        next += count;
+        done += count;
       });
+      y.commit(at, n, to);
+      if (a.mask.defined()) {
+        std::fill(flags + n, flags + kMaskBlock, 0);
+        pack_mask(flags, mask_words(a.mask.data, at));
+      }
+    }
+  });
+}
+
+// y = scale * x where `bit` of the word is set, else 0.
+template <class C>
+inline void scale_row(std::int64_t n, const std::uint32_t* words, std::int64_t bit, C scale,
+                      const C* x, C* y) {
+  const std::uint32_t selected = bit < 32 ? 1u << bit : 0;
+#pragma GCC ivdep
+#pragma GCC unroll 1
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C kept = x[i] * scale;
+    y[i] = (words[i] & selected) != 0 ? kept : C(0);
+  }
+}
+
+template <class C>
+void scale_masked(const MaskedScaleKernel::Args& a) {
+  const cpu::Input x(a.x);
+  const cpu::Output y(a.y);
+  const C scale = static_cast<C>(a.scale);
+  cpu::parallel_pieces(a.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    C in[cpu::kBlockLength], out[cpu::kBlockLength];
+    for (std::int64_t at = begin; at < end; at += cpu::kBlockLength) {
+      const std::int64_t n = std::min(cpu::kBlockLength, end - at);
+      const C* const from = x.read(at, n, in);
+      C* const to = y.place(at, out);
+      const std::uint32_t* const words = mask_words(a.mask.data, at);
+      const std::int64_t rows = n / kMaskWords, rest = n % kMaskWords;
+      for (std::int64_t bit = 0; bit < rows; ++bit)
+        scale_row(kMaskWords, words, bit, scale, from + bit * kMaskWords, to + bit * kMaskWords);
+      scale_row(rest, words, rows, scale, from + n - rest, to + n - rest);
       y.commit(at, n, to);
     }
   });
@@ -211,6 +270,10 @@ void drop(const DropoutKernel::Args& a) {
 
 void DropoutKernel::cpu(const Args& a, Workspace) {
   with_floating_type(a.x.dtype, [&]<class C>() { drop<C>(a); });
+}
+
+void MaskedScaleKernel::cpu(const Args& a, Workspace) {
+  with_floating_type(a.x.dtype, [&]<class C>() { scale_masked<C>(a); });
 }
 
 }  // namespace tessera

@@ -57,6 +57,17 @@ Operations nn_operations() {
        [](const Call& t) {
          dropout(t[0], 0.5, {7}, random::whole({3, 5}));
        }},
+      {"dropout_with_mask",
+       {floating({3, 5}).not_shaped({4, 5}).not_shaped({5})},
+       [](const Call& t) {
+         dropout_with_mask(t[0], 0.5, {7}, random::whole({3, 5}));
+       },
+       "dropout"},
+      {"dropout_backward",
+       {floating({3, 5}).not_shaped({4, 5}).not_shaped({5})},
+       [](const Call& t) {
+         dropout_backward(t[0], {}, 0.5, {7}, random::whole({3, 5}));
+       }},
       {"rotary_table", {}, [](const Call& t) { rotary_table(3, 4, {.device = t.device}); }},
       {"rotary",
        {matching({2, 3, 1, 4}).not_shaped({2, 5, 1, 4}).not_shaped({3, 4}),

@@ -86,6 +86,68 @@ TEST_CASE("dropout: equal bits for any number of threads") {
   }));
 }
 
+TEST_CASE("dropout_backward: drops what dropout drops, with the mask and without") {
+  for (const Shape& shape :
+       {Shape{}, Shape{1}, Shape{0, 3}, Shape{15}, Shape{17}, Shape{511}, Shape{512}, Shape{513},
+        Shape{3, 67}, Shape{2, 3, 370}, Shape{70'001}}) {
+    // A part of a global tensor, so that runs of positions end inside blocks of the mask.
+    Shape global = shape;
+    if (shape.ndim() > 0) global = shape.with(shape.ndim() - 1, shape[shape.ndim() - 1] + 5);
+    const random::Box box{.global = global, .offset = Shape::filled(shape.ndim(), 0)};
+    const Tensor x = spread_tensor<double>(shape, 1, 2), dy = spread_tensor<double>(shape, 3, 4);
+    for (double p : {0.0, 0.1, 0.5, 1.0}) {
+      INFO(shape.str() << ", p " << p);
+      const DropoutResult r = dropout_with_mask(x, p, kKey, box);
+      CHECK(r.mask.defined() == default_device().is_cpu());
+      CHECK(all_equal(r.output, dropout(x, p, kKey, box)));
+      check_dtypes(dy, [&](const Tensor& t) { return dropout_backward(t, r.mask, p, kKey, box); });
+      for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+        for (const Tensor& layout : layouts(cast(dy, dtype))) {
+          const Tensor expected = dropout(layout, p, kKey, box);
+          CHECK(all_equal(dropout_backward(layout, r.mask, p, kKey, box), expected));
+          CHECK(all_equal(dropout_backward(layout, {}, p, kKey, box), expected));
+        }
+      }
+    }
+  }
+  const Tensor x = spread_tensor<float>({300, 701});
+  const Tensor mask = dropout_with_mask(x, 0.3, kKey, random::whole({300, 701})).mask;
+  CHECK(same_for_any_threads([&] {
+    return dropout_backward(x, mask, 0.3, kKey, random::whole({300, 701})).to_vector<float>();
+  }));
+  CHECK(same_for_any_threads([&] {
+    const DropoutResult r = dropout_with_mask(x, 0.3, kKey, random::whole({300, 701}));
+    return (r.mask.defined() ? cast(r.mask, DType::kF32) : r.output).to_vector<float>();
+  }));
+}
+
+TEST_CASE("dropout_backward: infinities and NaN of dropped elements leave no trace") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor dy = Tensor::from_vector<double>({1.1, infinity, std::nan(""), -0.0}, {4});
+  for (double p : {0.0, 1.0}) {
+    const Tensor mask = dropout_with_mask(dy, p, kKey, random::whole({4})).mask;
+    CHECK(all_equal(dropout_backward(dy, mask, p, kKey, random::whole({4})),
+                    p == 0 ? dy : zeros({4}, dy.options())));
+  }
+}
+
+TEST_CASE("dropout_backward: a mask that is not dropout's") {
+  const Tensor dy = zeros({3, 200});
+  const auto message = [&](const Tensor& mask) {
+    return thrown<InvalidArgument>([&] {
+      dropout_backward(dy, mask, 0.5, kKey, random::whole({3, 200}));
+    });
+  };
+  const std::string end = "; pass the one of dropout_with_mask";
+  const std::string device = default_device().str();
+  CHECK(message(zeros({3, 200}, {.dtype = DType::kBool})) ==
+        "[dropout_backward] the mask is bool of shape [3, 200] on " + device + end);
+  CHECK(message(zeros({64}, {.dtype = DType::kU8})) ==
+        "[dropout_backward] the mask is u8 of shape [64] on " + device + end);
+  CHECK(message(zeros({256}, {.dtype = DType::kU8}).slice(0, 0, 256, 2)) ==
+        "[dropout_backward] the mask is u8 of shape [128] on " + device + end);
+}
+
 TEST_CASE("dropout: errors") {
   const Tensor x = zeros({2, 3});
   const auto message = [](const Tensor& in, double p, const random::Box& box) {
