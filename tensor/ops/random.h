@@ -58,11 +58,11 @@ Tensor dropout(const Tensor& x, double p, random::Key key, const random::Box& bo
 
 struct DropoutResult {
   Tensor output;
-  /// What dropout_backward reads, one bit per element: u8, of whole blocks of 512 elements. Undefined on a GPU, where numbers
-  /// are drawn in less time than a mask is read.
+  /// What dropout_backward reads, one bit per element: u8, of whole blocks of 512 elements. Undefined on a GPU, where
+  /// dropout_backward draws the numbers again.
   Tensor mask;
 };
-/// The same with a mask.
+/// dropout(), and the mask for its derivative. Throws what dropout throws.
 DropoutResult dropout_with_mask(const Tensor& x, double p, random::Key key, const random::Box& box);
 /// dropout of dy with the same p, key and box. With the mask it draws no numbers; an undefined mask is allowed. Throws
 /// InvalidArgument for a mask of another shape or dtype, or on another device, beyond what dropout throws.

@@ -232,7 +232,8 @@ void drop(const DropoutKernel::Args& a) {
   });
 }
 
-// y = scale * x where `bit` of the word is set, else 0.
+// y = scale * x where `bit` of each word is set, else 0; nothing for n = 0. Unrolled, this loop is vectorized by GCC 12 across
+// bits instead of words, with permutations, and takes more than twice as long.
 template <class C>
 inline void scale_row(std::int64_t n, const std::uint32_t* words, std::int64_t bit, C scale,
                       const C* x, C* y) {
