@@ -49,6 +49,18 @@ AttentionKernel::Args causal_attention() {
   return a;
 }
 
+AttentionBackwardKernel::Args causal_attention_backward() {
+  const AttentionKernel::Args forward = causal_attention();
+  AttentionBackwardKernel::Args a;
+  a.q = forward.q;
+  a.k = a.v = forward.k;
+  a.out = a.dout = operand({2, 4, 64, 32});
+  a.dq = result({2, 4, 64, 32});
+  a.dk = a.dv = result({2, 2, 64, 32});
+  a.rule = forward.rule;
+  return a;
+}
+
 AttentionPath path(const AttentionKernel::Args& a, const CudnnFacts& facts = kHopper) {
   return attention_path(a, facts);
 }
@@ -99,14 +111,7 @@ TEST_CASE("our own kernels compute the attention that cuDNN does not take") {
 }
 
 TEST_CASE("cuDNN computes the derivative of attention where the order of its sums is fixed") {
-  const AttentionKernel::Args forward = causal_attention();
-  AttentionBackwardKernel::Args a;
-  a.q = forward.q;
-  a.k = a.v = forward.k;
-  a.out = a.dout = operand({2, 4, 64, 32});
-  a.dq = result({2, 4, 64, 32});
-  a.dk = a.dv = result({2, 2, 64, 32});
-  a.rule = forward.rule;
+  const AttentionBackwardKernel::Args a = causal_attention_backward();
   CHECK(attention_path(a, kHopper) == AttentionPath::kCudnn);
   CHECK(attention_path(a, {.version = 91900, .major = 8}) == AttentionPath::kCudnn);
   CHECK(attention_path(a, {.version = 91900, .major = 10}) == AttentionPath::kPlain);
@@ -114,7 +119,7 @@ TEST_CASE("cuDNN computes the derivative of attention where the order of its sum
   any_order.fixed_order = false;
   CHECK(attention_path(any_order, kHopper) == AttentionPath::kCudnn);
   CHECK(attention_path(any_order, {.version = 91900, .major = 10}) == AttentionPath::kCudnn);
-  CHECK(path(forward, {.version = 91900, .major = 10}) == AttentionPath::kCudnn);
+  CHECK(path(causal_attention(), {.version = 91900, .major = 10}) == AttentionPath::kCudnn);
   AttentionBackwardKernel::Args expanded = a;
   expanded.dout.strides = {0, 0, 0, 0};
   CHECK(attention_path(expanded, kHopper) == AttentionPath::kPlain);
@@ -143,7 +148,7 @@ TEST_CASE("a reason says what keeps cuDNN from computing attention") {
         std::string::npos);
   CHECK(reason(kHopper, [](Args& a) { a.v.strides[2] = 36; }).find("16 bytes") !=
         std::string::npos);
-  AttentionBackwardKernel::Args backward;
+  const AttentionBackwardKernel::Args backward = causal_attention_backward();
   CHECK(std::string(reason_against_cudnn(backward, {.version = 91900, .major = 10}))
             .find("deterministic mode") != std::string::npos);
 }

@@ -1,6 +1,7 @@
-// Rows for ops/elementwise.h: operations of two and three operands, in place and not, and copies.
+// Rows for ops/elementwise.h and ops/lists.h: operations of two and three operands, in place and not, and copies.
 
 #include "tessera/tensor/ops/elementwise.h"
+#include "tessera/tensor/ops/lists.h"
 #include "tessera/tests/tensor/every_operation/operation.h"
 
 namespace tessera::testing {
