@@ -45,8 +45,8 @@ inline const std::int64_t* read_indices(const ConstView& index, std::int64_t off
 }
 inline std::int64_t load_from_front(const ConstView& index, std::int64_t offset,
                                     const IndexedWalk& walk) {
-  std::int64_t value;
-  load_indices(index, offset, 1, 1, &value);
+  const std::int64_t value = index.dtype == DType::kI64 ? index.as<std::int64_t>()[offset]
+                                                        : index.as<std::int32_t>()[offset];
   return walk.least == 0 ? value : from_front(value, walk.extent);
 }
 

@@ -45,19 +45,40 @@ struct Scatter {
   cpu::ScatterLines lines{a};
 
   void run() const {
+    if (lines.rows) return run_rows();
     cpu::parallel_for(lines.pieces, [&](std::int64_t p) {
       const std::int64_t begin = p * lines.piece, end = std::min(lines.total, begin + lines.piece);
-      lines.rows ? put_rows(begin, end) : put_lines(begin, end);
+      put_lines(begin, end);
     });
   }
 
-  // Adjacent elements of the last dim share an index and move together.
-  void put_rows(std::int64_t begin, std::int64_t end) const {
+  // Threads share destinations, so that each one moves rows that are as long as possible: parts of rows
+  // far apart take up to half as long again.
+  void run_rows() const {
+    constexpr std::int64_t kLongest = 4096, kMostSpans = 8;
+    const std::int64_t piece = lines.one_index ? std::max(lines.piece, kLongest) : lines.piece;
+    const std::int64_t pieces = (lines.total + piece - 1) / piece;
+    const std::int64_t moved = lines.count * std::min(lines.total, piece);
+    const std::int64_t spans =
+        lines.one_index ? std::clamp<std::int64_t>(moved / cpu::kPiece, 1, kMostSpans) : 1;
+    cpu::parallel_for(pieces * spans, [&](std::int64_t p) {
+      const std::int64_t begin = p / spans * piece, span = p % spans;
+      put_rows(
+          begin, std::min(lines.total, begin + piece),
+          {.extent = a.walk.extent * (span + 1) / spans, .least = a.walk.extent * span / spans});
+    });
+  }
+
+  // Adjacent elements of the last dim share an index and move together, if it is one of `wanted`.
+  void put_rows(std::int64_t begin, std::int64_t end, const cpu::IndexRange& wanted) const {
     for (std::int64_t j = 0; j < lines.count; ++j) {
+      const auto index_at = [&](std::int64_t offset) {
+        return cpu::load_from_front(a.index, offset + j * lines.index_step, a.walk);
+      };
+      if (lines.one_index && !wanted.contains(index_at(0))) continue;
       cpu::walk(lines.others, begin, end,
                 [&](const auto& offsets, const auto& steps, std::int64_t n) {
-                  const std::int64_t index =
-                      cpu::load_from_front(a.index, offsets[1] + j * lines.index_step, a.walk);
+                  const std::int64_t index = index_at(offsets[1]);
                   if (index == a.skip) return;
                   T buffer[cpu::kIndexRun];
                   for (std::int64_t at = 0; at < n; at += cpu::kIndexRun) {

@@ -41,6 +41,7 @@ struct ScatterLines {
   std::int64_t index_step;
   std::int64_t src_step;
   bool rows;               ///< neighbours share an index and lie closer than a line's elements
+  bool one_index;          ///< all lines share their indices
   std::int64_t total;      ///< the number of lines
   std::int64_t piece = 0;  ///< lines that one thread takes at a time
   std::int64_t pieces = 0;
@@ -64,6 +65,9 @@ struct ScatterLines {
     const int last = others.ndim - 1;
     rows = others.strides[1][last] == 0 && others.shape[last] > 1 &&
            std::abs(others.strides[0][last]) <= std::abs(walk.stride);
+    const auto& index = others.strides[1];
+    one_index = std::all_of(index.begin(), index.begin() + others.ndim,
+                            [](std::int64_t stride) { return stride == 0; });
     total = others.numel();
   }
 };

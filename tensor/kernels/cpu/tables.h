@@ -95,12 +95,21 @@ template <class T>
 void look_up_run(const T* table, const void* from, std::int64_t stride, std::int64_t n, void* out,
                  std::int64_t out_stride) {
   const auto* bits = static_cast<const Bits<std::uint16_t>::Any*>(from);
+  const auto put_all = [&](const auto& put) {
+    if (stride == 1 && out_stride == 1) {
+      // A loop of three instructions would be a quarter slower where it lies badly in memory.
+#pragma GCC unroll 4
+      for (std::int64_t i = 0; i < n; ++i) put(i, table[bits[i]]);
+      return;
+    }
+    for (std::int64_t i = 0; i < n; ++i) put(i * out_stride, table[bits[i * stride]]);
+  };
   if constexpr (sizeof(T) == 2) {
     auto* to = static_cast<Bits<std::uint16_t>::Any*>(out);
-    for (std::int64_t i = 0; i < n; ++i) to[i * out_stride] = table[bits[i * stride]];
+    put_all([to](std::int64_t at, T value) { to[at] = value; });
   } else {
     auto* to = static_cast<T*>(out);
-    for (std::int64_t i = 0; i < n; ++i) to[i * out_stride] = table[bits[i * stride]];
+    put_all([to](std::int64_t at, T value) { to[at] = value; });
   }
 }
 

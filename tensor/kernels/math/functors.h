@@ -38,7 +38,6 @@ namespace functors {
       return scalar::function(x);                 \
     }                                             \
   };
-TESSERA_SCALAR_FUNCTOR(Exp, exp)
 TESSERA_SCALAR_FUNCTOR(Exp2, exp2)
 TESSERA_SCALAR_FUNCTOR(Expm1, expm1)
 TESSERA_SCALAR_FUNCTOR(Log, log)
@@ -53,18 +52,36 @@ TESSERA_SCALAR_FUNCTOR(Acos, acos)
 TESSERA_SCALAR_FUNCTOR(Atan, atan)
 TESSERA_SCALAR_FUNCTOR(Sinh, sinh)
 TESSERA_SCALAR_FUNCTOR(Cosh, cosh)
-TESSERA_SCALAR_FUNCTOR(Tanh, tanh)
 TESSERA_SCALAR_FUNCTOR(Asinh, asinh)
 TESSERA_SCALAR_FUNCTOR(Acosh, acosh)
 TESSERA_SCALAR_FUNCTOR(Atanh, atanh)
 TESSERA_SCALAR_FUNCTOR(Sinc, sinc)
-TESSERA_SCALAR_FUNCTOR(Sigmoid, sigmoid)
-TESSERA_SCALAR_FUNCTOR(Erf, erf)
 TESSERA_SCALAR_FUNCTOR(Erfc, erfc)
 TESSERA_SCALAR_FUNCTOR(Erfinv, erfinv)
 TESSERA_SCALAR_FUNCTOR(Lgamma, lgamma)
 TESSERA_SCALAR_FUNCTOR(Digamma, digamma)
 #undef TESSERA_SCALAR_FUNCTOR
+
+// Computed of several vectors too (cpu/side_by_side.h), whose functions are found by their argument.
+using scalar::at_least;
+using scalar::at_most;
+using scalar::fma;
+using scalar::mul;
+using scalar::normal;
+
+#define TESSERA_REAL_FUNCTOR(Functor, function) \
+  struct Functor {                              \
+    template <scalar::Real T>                   \
+    TESSERA_HD T operator()(T x) const {        \
+      using scalar::function;                   \
+      return function(x);                       \
+    }                                           \
+  };
+TESSERA_REAL_FUNCTOR(Exp, exp)
+TESSERA_REAL_FUNCTOR(Tanh, tanh)
+TESSERA_REAL_FUNCTOR(Sigmoid, sigmoid)
+TESSERA_REAL_FUNCTOR(Erf, erf)
+#undef TESSERA_REAL_FUNCTOR
 
 struct Neg {
   template <class T>
@@ -111,33 +128,33 @@ struct Relu {
   }
 };
 struct Gelu {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T x) const {
     // Bounded below, so that -inf gives 0 instead of inf * 0; the distribution function is 0 there.
-    const T bounded = x < T(-40) ? T(-40) : x;
-    return bounded * scalar::normal(bounded).cdf;
+    const T bounded = at_least(x, T(-40));
+    return bounded * normal(bounded).cdf;
   }
 };
 /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)).
 /// S computes the sigmoid here and below.
 template <class S>
 struct GeluTanhBy {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T x) const {
-    const T bounded = x < T(-40) ? T(-40) : x;
+    const T bounded = at_least(x, T(-40));
     return bounded * S()(argument(bounded));
   }
   template <class T>
   static TESSERA_HD T argument(T x) {
-    return T(1.5957691216057307117) * (x * scalar::fma(T(0.044715) * x, x, T(1)));
+    return T(1.5957691216057307117) * (x * fma(T(0.044715) * x, x, T(1)));
   }
 };
 using GeluTanh = GeluTanhBy<Sigmoid>;
 template <class S>
 struct SiluBy {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T x) const {
-    const T bounded = x < T(-1000) ? T(-1000) : x;  // -inf gives 0
+    const T bounded = at_least(x, T(-1000));  // -inf gives 0
     return bounded * S()(bounded);
   }
 };

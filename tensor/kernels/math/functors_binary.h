@@ -278,36 +278,32 @@ struct ReluBackward {
   }
 };
 struct GeluBackward {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T dy, T x) const {
-    const T upper = x > T(40) ? T(40) : x;
-    const T bounded = upper < T(-40) ? T(-40) : upper;
-    const scalar::Normal<T> normal = scalar::normal(bounded);
-    return dy * scalar::fma(bounded, normal.density, normal.cdf);
+    const T bounded = at_least(at_most(x, T(40)), T(-40));
+    const scalar::Normal<T> at = normal(bounded);
+    return dy * fma(bounded, at.density, at.cdf);
   }
 };
 /// S computes the sigmoid, as in GeluTanhBy.
 template <class S>
 struct GeluTanhBackwardBy {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T dy, T x) const {
-    const T upper = x > T(40) ? T(40) : x;
-    const T bounded = upper < T(-40) ? T(-40) : upper;
+    const T bounded = at_least(at_most(x, T(40)), T(-40));
     const T s = S()(GeluTanh::argument(bounded));
-    const T inner =
-        T(1.5957691216057307117) * scalar::fma(T(3 * 0.044715) * bounded, bounded, T(1));
-    return dy * scalar::fma(scalar::mul(bounded * inner, s), T(1) - s, s);
+    const T inner = T(1.5957691216057307117) * fma(T(3 * 0.044715) * bounded, bounded, T(1));
+    return dy * fma(mul(bounded * inner, s), T(1) - s, s);
   }
 };
 using GeluTanhBackward = GeluTanhBackwardBy<Sigmoid>;
 template <class S>
 struct SiluBackwardBy {
-  template <std::floating_point T>
+  template <scalar::Real T>
   TESSERA_HD T operator()(T dy, T x) const {
-    const T upper = x > T(1000) ? T(1000) : x;
-    const T bounded = upper < T(-1000) ? T(-1000) : upper;
+    const T bounded = at_least(at_most(x, T(1000)), T(-1000));
     const T s = S()(bounded);
-    return dy * scalar::fma(scalar::mul(bounded, s), T(1) - s, s);
+    return dy * fma(mul(bounded, s), T(1) - s, s);
   }
 };
 using SiluBackward = SiluBackwardBy<Sigmoid>;

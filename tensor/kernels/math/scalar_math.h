@@ -12,8 +12,10 @@
 
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "tessera/tensor/host_device.h"
 
@@ -21,6 +23,22 @@ namespace tessera::scalar {
 
 TESSERA_HD float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 TESSERA_HD double fma(double a, double b, double c) { return ::fma(a, b, c); }
+
+/// What an elementary function is computed of: a float, a double, or vectors of floats (cpu/side_by_side.h).
+template <class T>
+concept Real = std::floating_point<T> || requires {
+  T::kVectors;
+};
+
+/// NaN stays.
+template <std::floating_point T>
+TESSERA_HD T at_most(T x, std::type_identity_t<T> limit) {
+  return x > limit ? limit : x;
+}
+template <std::floating_point T>
+TESSERA_HD T at_least(T x, std::type_identity_t<T> limit) {
+  return x < limit ? limit : x;
+}
 
 /// A product that is rounded before it is added to something.
 #ifdef __CUDA_ARCH__
@@ -48,7 +66,7 @@ TESSERA_HD float quotient(float a, float b) {
 /// c[0] x^(N-1) + ... + c[N-1]. Unrolled at compile time: the compiler would not vectorize around a
 /// loop.
 template <class T, class... C>
-TESSERA_HD T polynomial(T x, T leading, C... rest) {
+TESSERA_HD T polynomial(T x, std::type_identity_t<T> leading, C... rest) {
   T y = leading;
   ((y = fma(y, x, rest)), ...);
   return y;
@@ -61,36 +79,59 @@ TESSERA_HD float power_of_two(std::int32_t n) {
 
 namespace detail {
 
-/// e^x = 2^exponent (rest + 1), where rest = e^r - 1 with |r| <= log(2) / 2. For |x| below 2^22
-/// log(2).
-struct ScaledExp {
-  float rest;
-  std::int32_t exponent;
-};
-TESSERA_HD ScaledExp scaled_exp(float x) {
-  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
-  const float shifter = 12582912.0f;
-  const float shifted = fma(x, 1.44269504088896341f, shifter);
-  const float n = shifted - shifter;
-  const auto exponent = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
-                                                  std::bit_cast<std::uint32_t>(shifter));
-  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
-  const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
-  return {fma(p, r * r, r), exponent};
+/// Adding it to a number below 2^22 rounds that to an integer, which is then in the low bits.
+inline constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23, 0x4b400000
+
+/// n, from kShifter + n.
+TESSERA_HD std::int32_t exponent_of(float shifted) {
+  return static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - 0x4b400000u);
+}
+/// y 2^n for n in [-252, 254], from kShifter + n.
+TESSERA_HD float times_power(float y, float shifted) {
+  // In two steps, because 2^n alone may not be a normal number.
+  const std::int32_t exponent = exponent_of(shifted), half = exponent >> 1;
+  return mul(y * power_of_two(half), power_of_two(exponent - half));
+}
+
+/// The same for n in [-190, 63], where the first factor may be 2^(n + 64).
+TESSERA_HD float times_low_power(float y, float shifted) {
+  const std::uint32_t factor = (std::bit_cast<std::uint32_t>(shifted) << 23) + (191u << 23);
+  return mul(y * std::bit_cast<float>(factor), 0x1p-64f);
+}
+
+// e^x = 2^n e^r with |r| <= log(2) / 2, for |x| below 2^22 log(2). Functions and not one that returns a struct, whose
+// vectors a compiler keeps in memory.
+
+/// kShifter + n.
+template <Real T>
+TESSERA_HD T shifted_exponent(T x) {
+  return fma(x, 1.44269504088896341f, kShifter);
+}
+/// e^r - 1.
+template <Real T>
+TESSERA_HD T expm1_of_rest(T r) {
+  const T p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                         1.6666665459e-1f, 5.0000001201e-1f);
+  return fma(p, r * r, r);
+}
+/// The same, from x and kShifter + n.
+template <Real T>
+TESSERA_HD T expm1_of_rest(T x, T shifted) {
+  const T n = shifted - kShifter;
+  return expm1_of_rest(fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x)));
+}
+
+template <Real T>
+TESSERA_HD T exp_in_f32(T x) {
+  const T bounded = at_least(at_most(x, 89.0f), -104.0f);
+  const T shifted = shifted_exponent(bounded);
+  return times_power(expm1_of_rest(bounded, shifted) + 1.0f, shifted);
 }
 
 }  // namespace detail
 
-/// e^x for x <= 89, with the bits of exp().
-TESSERA_HD float exp_not_large(float x) {
-  const detail::ScaledExp e = detail::scaled_exp(x < -104.0f ? -104.0f : x);
-  // In two steps, because 2^exponent alone may not be a normal number.
-  const std::int32_t half = e.exponent >> 1;
-  return mul((e.rest + 1.0f) * power_of_two(half), power_of_two(e.exponent - half));
-}
 /// e^x within 1 ulp. Overflows to inf, underflows gradually to 0.
-TESSERA_HD float exp(float x) { return exp_not_large(x > 89.0f ? 89.0f : x); }
+TESSERA_HD float exp(float x) { return detail::exp_in_f32(x); }
 TESSERA_HD double exp(double x) { return ::exp(x); }
 
 namespace detail {
@@ -126,11 +167,11 @@ TESSERA_HD double log(double x) { return ::log(x); }
 
 /// e^x - 1 within 2 ulp, also near 0.
 TESSERA_HD float expm1(float x) {
-  const float upper = x > 89.0f ? 89.0f : x;
-  const detail::ScaledExp e = detail::scaled_exp(upper < -30.0f ? -30.0f : upper);
+  const float bounded = at_least(at_most(x, 89.0f), -30.0f);
+  const float shifted = detail::shifted_exponent(bounded);
   // 2^n (rest + 1) - 1 at half its size, so that 2^n does not overflow.
-  const float half = power_of_two(e.exponent - 1);
-  return 2.0f * fma(e.rest, half, half - 0.5f);
+  const float half = power_of_two(detail::exponent_of(shifted) - 1);
+  return 2.0f * fma(detail::expm1_of_rest(bounded, shifted), half, half - 0.5f);
 }
 TESSERA_HD double expm1(double x) { return ::expm1(x); }
 
@@ -166,16 +207,27 @@ TESSERA_HD double log_portable(double x) {
 }
 TESSERA_HD float log_portable(float x) { return log(x); }
 
-/// Hyperbolic tangent within 2 ulp.
-TESSERA_HD float tanh(float x) {
-  const float a = ::fabsf(x);
-  const float z = x * x;
-  const float p = polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
-                             1.33314422036e-1f, -3.33332819422e-1f);
-  const float near = fma(p * z, x, x);
-  const float far = 1.0f - 2.0f / (exp(a + a) + 1.0f);
-  return ::copysignf(a < 0.625f ? near : far, x);
+namespace detail {
+
+TESSERA_HD float absolute(float x) { return ::fabsf(x); }
+TESSERA_HD float copysign(float x, float sign) { return ::copysignf(x, sign); }
+TESSERA_HD float if_less(float a, float b, float then, float other) { return a < b ? then : other; }
+
+template <Real T>
+TESSERA_HD T tanh_in_f32(T x) {
+  const T a = absolute(x);
+  const T z = x * x;
+  const T p = polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
+                         1.33314422036e-1f, -3.33332819422e-1f);
+  const T near = fma(p * z, x, x);
+  const T far = 1.0f - 2.0f / (exp_in_f32(a + a) + 1.0f);
+  return copysign(if_less(a, 0.625f, near, far), x);
 }
+
+}  // namespace detail
+
+/// Hyperbolic tangent within 2 ulp.
+TESSERA_HD float tanh(float x) { return detail::tanh_in_f32(x); }
 TESSERA_HD double tanh(double x) { return ::tanh(x); }
 
 /// The standard normal distribution at x: its distribution function and its density.
@@ -185,30 +237,32 @@ struct Normal {
   T density;
 };
 
-/// The distribution function is accurate to 5 ulp, also in the tails, where 1 + erf(x) would
-/// cancel. (Less accurate only if exp(-x^2/2) is subnormal: f32 below -12.5, f64 below -37.)
-TESSERA_HD Normal<float> normal(float x) {
-  const float magnitude = ::fabsf(x);
-  const float a = magnitude > 20.0f ? 20.0f : magnitude;
-  // exp(-a^2/2), corrected for the rounding error of a^2.
-  const float square = a * a;
-  const float error = fma(a, a, -square);
-  const float e = exp_not_large(-0.5f * square);
-  const float gauss = fma(e, -0.5f * error, e);
-  // The tail, divided by gauss, is t times a polynomial of t, centred on the middle of t's range so
-  // that its terms are small.
-  const float divisor = fma(0.4375f, a, 1.0f);
-  const float t = quotient(1.0f, divisor);
-  const float p = polynomial(t - 0.40625f, -0.03863154246f, 0.08731388829f, -0.04266122826f,
-                             -0.06640487253f, 0.08136335543f, 0.04041848451f, -0.109576058f,
-                             -0.05361809738f, 0.173686393f, 0.3135771249f, 0.2726727421f);
-  // Corrects for the rounding error of t: the tail is proportional to the 1.2th to 1.8th power of
-  // t.
-  const float lost = fma(-t, fma(0.4375f, a, 1.0f - divisor), fma(-t, divisor, 1.0f));
-  const float rounded = mul(gauss, t * p);
-  const float tail = fma(rounded, 1.5f * lost, rounded);
-  return {x > 0.0f ? 1.0f - tail : tail, 0.398942280401432678f * gauss};
+namespace detail {
+
+template <Real T>
+TESSERA_HD Normal<T> normal_in_f32(T x) {
+  const T a = at_most(absolute(x), 16.0f);  // beyond it the tail is 0
+  // exp(-a^2/2); the square is not rounded before most of it is subtracted.
+  const T half = a * -0.5f;
+  const T shifted = shifted_exponent(half * a);
+  const T n = shifted - kShifter;
+  const T r = fma(n, 2.12194440e-4f, fma(half, a, mul(n, -0.693359375f)));
+  const T more = expm1_of_rest(r);
+  // The tail, divided by exp(-a^2/2). All coefficients are positive, so that no sum loses bits.
+  const T above = polynomial(a, 0.003994417842f, 0.03980921581f, 0.180785194f, 0.4349778891f, 0.5f);
+  const T below =
+      polynomial(a, 0.01001237053f, 0.09979455918f, 0.4630039036f, 1.192310929f, 1.6678406f, 1.0f);
+  const T ratio = quotient(above, below);
+  const T tail = times_low_power(fma(more, ratio, ratio), shifted);
+  const T gauss = times_low_power(more + 1.0f, shifted);
+  return {if_less(0.0f, x, 1.0f - tail, tail), gauss * 0.398942280401432678f};
 }
+
+}  // namespace detail
+
+/// The distribution function is accurate to 6 ulp, also in the tails, where 1 + erf(x) would
+/// cancel. (Less accurate only if exp(-x^2/2) is subnormal: f32 below -12.5, f64 below -37.)
+TESSERA_HD Normal<float> normal(float x) { return detail::normal_in_f32(x); }
 TESSERA_HD Normal<double> normal(double x) {
   // erfc at z = -x / sqrt(2), then one step along its derivative for the rounding error of z.
   const double root = 0.707106781186547573, root_error = -4.833646656726458e-17;
@@ -218,24 +272,30 @@ TESSERA_HD Normal<double> normal(double x) {
   return {fma(lost, -0.564189583547756287 * gauss, 0.5 * ::erfc(z)), 0.398942280401432678 * gauss};
 }
 
-/// The error function within 1.4 ulp.
-TESSERA_HD float erf(float x) {
-  const float magnitude = ::fabsf(x);
-  const float a = magnitude > 4.0f ? 4.0f : magnitude;  // beyond it the result is 1
+namespace detail {
+
+template <Real T>
+TESSERA_HD T erf_in_f32(T x) {
+  const T a = at_most(absolute(x), 4.0f);  // beyond it the result is 1
   // Polynomials by even and odd terms, so that no step waits for all before it.
-  const float z = a * a, z2 = z * z;
-  const float low =
+  const T z = a * a, z2 = z * z;
+  const T low =
       fma(z2, fma(z, -2.685444459e-2f, 1.128360018e-1f), fma(z, -3.761262714e-1f, 1.283791659e-1f));
-  const float high = fma(z2, 7.889119526e-5f, fma(z, -8.020841278e-4f, 5.189535339e-3f));
-  const float near = fma(fma(mul(z2, z2), high, low), a, a);  // 2 / sqrt(pi) = 1 + 0.1283...
+  const T high = fma(z2, 7.889119526e-5f, fma(z, -8.020841278e-4f, 5.189535339e-3f));
+  const T near = fma(fma(mul(z2, z2), high, low), a, a);  // 2 / sqrt(pi) = 1 + 0.1283...
   // -log(1 - erf(a)) for 1 <= a.
-  const float first =
+  const T first =
       fma(z, fma(a, 1.031068215e-1f, 6.381447581e-1f), fma(a, 1.127089234f, 3.415125763e-4f));
-  const float last = fma(z, -1.863800856e-4f, fma(a, 2.947666809e-3f, -2.183809702e-2f));
-  const detail::ScaledExp e = detail::scaled_exp(-fma(z2, last, first));
-  const float far = 1.0f - mul(e.rest + 1.0f, power_of_two(e.exponent));
-  return ::copysignf(a < 1.0f ? near : far, x);
+  const T last = fma(z, -1.863800856e-4f, fma(a, 2.947666809e-3f, -2.183809702e-2f));
+  const T exponent = -fma(z2, last, first), shifted = shifted_exponent(exponent);
+  const T far = 1.0f - times_low_power(expm1_of_rest(exponent, shifted) + 1.0f, shifted);
+  return copysign(if_less(a, 1.0f, near, far), x);
 }
+
+}  // namespace detail
+
+/// The error function within 1.4 ulp.
+TESSERA_HD float erf(float x) { return detail::erf_in_f32(x); }
 TESSERA_HD double erf(double x) { return ::erf(x); }
 
 /// x to the power y; signs, zeros and infinities as in IEEE's pow. For f32 see scalar_elementary.h.
@@ -254,7 +314,7 @@ TESSERA_HD std::int64_t pow(std::int64_t x, std::int64_t y) {
 }
 
 /// 1 / (1 + e^-x).
-template <class T>
+template <Real T>
 TESSERA_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }

@@ -1,5 +1,5 @@
-// The CPU's shortcuts have the bits of the long way: functions of 16-bit elements that are looked up, exponentials by
-// vector instructions, copies that convert nothing.
+// The CPU's shortcuts have the bits of the long way: functions of 16-bit elements that are looked up, functions of
+// vectors side by side, copies that convert nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "tessera/tensor/half.h"
-#include "tessera/tensor/kernels/math/scalar_math.h"
-#include "tessera/tensor/kernels/math/scalar_trig.h"
+#include "tessera/tensor/kernels/math/functors_binary.h"
 #include "tessera/tensor/ops/ops.h"
 
 namespace tessera {
@@ -139,24 +138,47 @@ std::vector<float> numbers_of_all_sizes() {
   return numbers;
 }
 
+// How many elements are not `one` of the numbers at their place; every NaN is the same.
+template <class One, class... Numbers>
+std::size_t wrong(const Tensor& y, const One& one, const Numbers&... numbers) {
+  const std::vector<float> found = y.to_vector<float>();
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const float expected = one(numbers[i]...);
+    const bool both_nan = expected != expected && found[i] != found[i];
+    count += !both_nan &&
+             std::bit_cast<std::uint32_t>(expected) != std::bit_cast<std::uint32_t>(found[i]);
+  }
+  return count;
+}
+
 TEST_CASE("functions of many numbers have the bits of each alone") {
   const std::vector<float> numbers = numbers_of_all_sizes();
   const Tensor x = Tensor::from_vector(numbers, {static_cast<std::int64_t>(numbers.size())}, kCpu);
-  const auto wrong = [&](const Tensor& y, float (*one)(float)) {
-    const std::vector<float> found = y.to_vector<float>();
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      const float expected = one(numbers[i]);
-      const bool both_nan = expected != expected && found[i] != found[i];
-      count += !both_nan &&
-               std::bit_cast<std::uint32_t>(expected) != std::bit_cast<std::uint32_t>(found[i]);
-    }
-    return count;
-  };
-  CHECK(wrong(exp(x), scalar::exp) == 0);
-  CHECK(wrong(sin(x), scalar::sin) == 0);
-  CHECK(wrong(cos(x), scalar::cos) == 0);
-  CHECK(wrong(log(x), scalar::log) == 0);
+  CHECK(wrong(exp(x), functors::Exp(), numbers) == 0);
+  CHECK(wrong(sin(x), functors::Sin(), numbers) == 0);
+  CHECK(wrong(cos(x), functors::Cos(), numbers) == 0);
+  CHECK(wrong(log(x), functors::Log(), numbers) == 0);
+  CHECK(wrong(tanh(x), functors::Tanh(), numbers) == 0);
+  CHECK(wrong(erf(x), functors::Erf(), numbers) == 0);
+  CHECK(wrong(sigmoid(x), functors::Sigmoid(), numbers) == 0);
+  CHECK(wrong(gelu(x), functors::Gelu(), numbers) == 0);
+  CHECK(wrong(gelu_tanh(x), functors::GeluTanh(), numbers) == 0);
+  CHECK(wrong(silu(x), functors::Silu(), numbers) == 0);
+}
+
+TEST_CASE("derivatives of many numbers have the bits of each alone") {
+  const std::vector<float> numbers = numbers_of_all_sizes();
+  const std::vector<float> slopes(numbers.rbegin(), numbers.rend());
+  const Shape shape = {static_cast<std::int64_t>(numbers.size())};
+  const Tensor x = Tensor::from_vector(numbers, shape, kCpu);
+  const Tensor dy = Tensor::from_vector(slopes, shape, kCpu);
+  CHECK(wrong(gelu_backward(dy, x), functors::GeluBackward(), slopes, numbers) == 0);
+  CHECK(wrong(gelu_tanh_backward(dy, x), functors::GeluTanhBackward(), slopes, numbers) == 0);
+  CHECK(wrong(silu_backward(dy, x), functors::SiluBackward(), slopes, numbers) == 0);
+  const Tensor in_place = clone(x);
+  gelu_backward_(in_place, dy);
+  CHECK(wrong(in_place, functors::GeluBackward(), slopes, numbers) == 0);
 }
 
 TEST_CASE("a copy keeps all bits of all elements, signalling NaN too") {

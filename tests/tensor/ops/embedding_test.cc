@@ -1,5 +1,6 @@
 // Masks, one-hot rows and embeddings against index arithmetic.
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
@@ -102,6 +103,36 @@ TEST_CASE("embedding: rows, and their gradients summed in order") {
   embedding_backward_into(slot, ones({1001, 1}, {.dtype = DType::kBF16}),
                           zeros({1001}, {.dtype = DType::kI64}));
   CHECK(slot.item<float>() == 1001);
+}
+
+TEST_CASE("embedding: threads share the entries of a large gradient") {
+  if (!default_device().is_cpu()) return;  // large, and about the threads of the CPU
+  struct Sizes {
+    std::int64_t entries, features, tokens;
+  };
+  for (const Sizes& n : {Sizes{37, 130, 1100}, Sizes{3, 5001, 50}, Sizes{1, 70, 1000}}) {
+    const Tensor at = indices({n.tokens}, n.entries),
+                 dy = numbers({n.tokens, n.features}, DType::kF32);
+    const auto places = at.to_vector<std::int64_t>();
+    const auto gradients = dy.to_vector<float>();
+    const std::int64_t padding = n.entries / 2;
+    std::vector<float> expected(static_cast<std::size_t>(n.entries * n.features), 0);
+    for (std::size_t token = 0, i = 0; token < places.size(); ++token) {
+      for (std::int64_t feature = 0; feature < n.features; ++feature, ++i) {
+        if (places[token] != padding)
+          expected[static_cast<std::size_t>(places[token] * n.features + feature)] += gradients[i];
+      }
+    }
+    CHECK(same_for_any_threads([&] {
+      const Tensor dweight = ones({n.entries, n.features});
+      embedding_backward_into(dweight, dy, at, {.padding_index = padding});
+      return dweight.to_vector<float>();
+    }));
+    const Tensor dweight = ones({n.entries, n.features});
+    embedding_backward_into(dweight, dy, at, {.padding_index = padding});
+    CHECK(naive::is_close(dweight, {{n.entries, n.features}, {expected.begin(), expected.end()}},
+                          1e-6, 1e-3));
+  }
 }
 
 TEST_CASE("masks and embeddings: errors") {

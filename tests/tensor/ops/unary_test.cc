@@ -112,7 +112,7 @@ const std::vector<UnaryCase>& unary_cases() {
           {"square", square, [](double x) { return x * x; }, -9, 9, 0.51, 0.51},
           {"tanh", tessera::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2, 2},
           {"relu", relu, [](double x) { return std::max(x, 0.0); }, -9, 9, 0, 0},
-          {"gelu", gelu, exact_gelu, -12.5, 13, 5, 5},
+          {"gelu", gelu, exact_gelu, -12.5, 13, 6, 5},
           {"sign", sign, [](double x) { return x > 0   ? 1.0
                                                : x < 0 ? -1.0
                                                        : 0.0; }, -9, 9, 0, 0},
@@ -184,12 +184,12 @@ TEST_CASE("unary operations: special values") {
   }
 }
 
-TEST_CASE("gelu of f32 is exact to 5 ulp where 1 + erf(x) would have lost everything") {
+TEST_CASE("gelu of f32 is exact to 6 ulp where 1 + erf(x) would have lost everything") {
   const auto y = at(gelu, {-5, -8, -10, -12.5f});
-  CHECK(ulps(y[0], exact_gelu(-5)) <= 5);
-  CHECK(ulps(y[1], exact_gelu(-8)) <= 5);
-  CHECK(ulps(y[2], exact_gelu(-10)) <= 5);
-  CHECK(ulps(y[3], exact_gelu(-12.5)) <= 5);
+  CHECK(ulps(y[0], exact_gelu(-5)) <= 6);
+  CHECK(ulps(y[1], exact_gelu(-8)) <= 6);
+  CHECK(ulps(y[2], exact_gelu(-10)) <= 6);
+  CHECK(ulps(y[3], exact_gelu(-12.5)) <= 6);
 }
 
 template <class T>
