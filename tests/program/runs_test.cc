@@ -74,24 +74,27 @@ Run small_run(int ranks, const std::string& launch, const Words& more = {}) {
   return run(words);
 }
 
-double largest_difference(const Run& a, const Run& b) {
+// Relative to the loss, or to `least` where the loss is smaller.
+double largest_difference(const Run& a, const Run& b, double least = 0) {
   const std::vector<double> left = a.losses(), right = b.losses();
   REQUIRE(left.size() == kSteps);
   REQUIRE(right.size() == kSteps);
   double largest = 0;
   for (std::size_t i = 0; i < left.size(); ++i)
-    largest = std::max(largest, std::abs(left[i] - right[i]) / std::abs(right[i]));
+    largest = std::max(largest, std::abs(left[i] - right[i]) / std::max(std::abs(right[i]), least));
   return largest;
 }
 
 TEST_CASE("f32: losses do not depend on ranks, and no bit on how they are launched") {
+  // A loss near 0 is the logarithm of a sum near 1, which f32 rounds by up to 6e-8.
+  constexpr double kLeast = 0.01;
   const Run one = small_run(1, "threads");
   CHECK(one.losses().back() < 0.8 * one.losses().front());
   for (int ranks = 1; ranks <= 4; ++ranks) {
     CAPTURE(ranks);
     const Run threads = small_run(ranks, "threads");
     const Run processes = small_run(ranks, "processes");
-    CHECK(largest_difference(threads, one) <= 1e-5);
+    CHECK(largest_difference(threads, one, kLeast) <= 1e-5);
     CHECK(threads.metrics == processes.metrics);
   }
 }
