@@ -26,11 +26,12 @@ struct MatmulTiles {
 /// oneDNN is fastest if a tile has all columns of c, so that its rows lie close together. It and our own code lose
 /// 5 % with 128 rows instead of 256, because every tile packs b again. So c is split into strips of
 /// up to 256 rows. Strips become lower, and short ones narrower, only if that makes work for more
-/// threads, and each tile has enough work to be worth waking a thread. Eigen, which computes f64,
-/// packs both operands and uses tiles of 256 x 256.
+/// threads, and each tile has enough work to be worth waking a thread: for one row, which takes as long as reading b, that
+/// is less. Eigen, which computes f64, packs both operands and uses tiles of 256 x 256.
 inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const bool is_f64 = dtype == DType::kF64;
   const std::int64_t most_rows = 256, most_columns = is_f64 ? 256 : n, enough = is_f64 ? 8 : 4;
+  const std::int64_t narrowed = std::int64_t{1} << (m == 1 ? 19 : 24);  // work of a tile
   const auto parts = [](std::int64_t extent, std::int64_t tile) {
     return (extent + tile - 1) / tile;
   };
@@ -48,7 +49,7 @@ inline MatmulTiles matmul_tiles(DType dtype, std::int64_t m, std::int64_t n, std
       (tile_m() > tile_n() ? rows : columns) *= 2;
     } else if (tile_m() > 128 && work > (std::int64_t{1} << (rows * columns == 1 ? 23 : 26))) {
       rows *= 2;
-    } else if (tile_m() <= 128 && tile_n() >= 128 && work >= std::int64_t{1} << 24) {
+    } else if (tile_m() <= 128 && tile_n() >= 128 && work >= narrowed) {
       columns *= 2;
     } else {
       break;
@@ -132,9 +133,10 @@ struct MatmulKernel {
   /// The number of consecutive tiles, of this product and the next ones in the batch, that one
   /// thread takes.
   static std::int64_t tiles_at_once(const Args& args, const MatmulTiles& tiles) {
-    constexpr std::int64_t kLeastProducts = std::int64_t{1} << 21;
+    // A row of c takes as long as reading b.
+    const std::int64_t least_products = std::int64_t{1} << (args.m() == 1 ? 18 : 21);
     return std::max<std::int64_t>(
-        1, kLeastProducts / std::max<std::int64_t>(1, tiles.m * tiles.n * args.k()));
+        1, least_products / std::max<std::int64_t>(1, tiles.m * tiles.n * args.k()));
   }
   /// Scratch for the threads of the issuing rank, as far as there is work for them.
   static std::size_t workspace(const Args& args);

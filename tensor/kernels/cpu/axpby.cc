@@ -34,7 +34,7 @@ bool convert(const AxpbyKernel::Args& a) {
 
 template <class C>
 void run(const AxpbyKernel::Args& a) {
-  const C alpha = static_cast<C>(a.alpha), beta = static_cast<C>(a.beta);
+  const C alpha = cpu::number_as<C>(a.alpha), beta = cpu::number_as<C>(a.beta);
   if (a.beta != 0) {
     const ConstView y = {
         .data = a.y.data, .dtype = a.y.dtype, .shape = a.y.shape, .strides = a.y.strides};

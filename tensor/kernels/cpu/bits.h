@@ -44,6 +44,14 @@ void fill_run(B* to, std::int64_t to_step, std::int64_t n, B value) {
   for (std::int64_t i = 0; i < n; ++i) to[i * to_step].value = bits;
 }
 
+/// Asks the CPU to fetch `bytes` bytes, which begin `offset` bytes after `from`, before they are needed. They need not exist.
+inline void prefetch(const void* from, std::int64_t offset, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;
+  const auto first = reinterpret_cast<std::intptr_t>(from) + offset;
+  for (std::int64_t at = 0; at < bytes; at += kLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(first + at));
+}
+
 /// As std::memcpy. The library's function copies runs of some kilobytes with `rep movsb`, which takes
 /// five times as long where the two addresses are a few bytes apart modulo 4,096, as in rolled rows.
 inline void copy_bytes(const void* from, void* to, std::size_t n) {

@@ -49,7 +49,7 @@ class Input {
   template <class C>
   const C* read(std::int64_t begin, std::int64_t n, C* buffer) const {
     if (is_number_) {
-      std::fill_n(buffer, n, static_cast<C>(number_));
+      std::fill_n(buffer, n, number_as<C>(number_));
       return buffer;
     }
     if (direct<C>()) return static_cast<const C*>(data_) + begin;

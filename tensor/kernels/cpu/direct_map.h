@@ -11,6 +11,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/traversal.h"
 #include "tessera/tensor/kernels/math/convert_element.h"
 #include "tessera/tensor/kernels/math/functors.h"
@@ -64,12 +65,15 @@ struct Same {
   C operator[](std::int64_t) const { return value; }
 };
 
-/// `x` as an element of type T. An exact one needs no rounding, so that NaN needs no test.
+/// `x` as an element of type T, rounded if it is not exact. To bf16, NaN needs no test: it comes from an operand of bf16,
+/// from number_as() or from an instruction, so its low 16 bits are zero and rounding keeps the high ones.
 template <class T, bool kExact, class C>
 T stored(C x) {
-  if constexpr (kExact && std::is_same_v<T, BFloat16>) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t half = kExact ? 0u : 0x7fffu + ((bits >> 16) & 1u);
     BFloat16 y;
-    y.bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
+    y.bits = static_cast<std::uint16_t>((bits + half) >> 16);
     return y;
   } else {
     return convert_element<T>(x);
@@ -122,7 +126,7 @@ void map_elements(const View& y, F f, const std::array<Operand, N>& operands) {
       run.is_same[i] = steps[i] == 0;
       run.first[i] = operands[i].view.template as<T>() + offsets[i];
       if (run.is_same[i])
-        run.value[i] = operands[i].is_number() ? static_cast<C>(operands[i].number)
+        run.value[i] = operands[i].is_number() ? number_as<C>(operands[i].number)
                                                : convert_element<C>(*run.first[i]);
     }
     detail::compute_run<C>(n, f, y.as<T>() + offsets[N], run);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tessera/tensor/half.h"
+#include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/types.h"
 #include "tessera/tensor/kernels/view.h"
@@ -22,11 +23,8 @@ class Elements {
   }
   /// Asks the CPU to fetch `n` adjacent elements, which it may not foresee. They need not exist.
   void prefetch(std::int64_t offset, std::int64_t n) const {
-    constexpr std::int64_t kLine = 64;
     const auto size = static_cast<std::int64_t>(dtype_size(dtype_));
-    const auto from = reinterpret_cast<std::intptr_t>(data_) + offset * size;
-    for (std::int64_t at = 0; at < n * size; at += kLine)
-      __builtin_prefetch(reinterpret_cast<const void*>(from + at));
+    cpu::prefetch(data_, offset * size, n * size);
   }
   /// body(elements), which begin at `offset`: in place if they are adjacent and of type C, or of
   /// bf16, which a loop converts as it reads; else in `buffer`.

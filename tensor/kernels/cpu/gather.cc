@@ -6,9 +6,19 @@
 
 #include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/indices.h"
+#include "tessera/tensor/kernels/cpu/traversal.h"
 
 namespace tessera {
 namespace {
+
+// The bytes of a line if it is fetched before it is needed: if `count` indices choose a good part of its elements, in an order that
+// the CPU cannot foresee. Otherwise 0.
+template <class B>
+std::int64_t fetched_bytes(const IndexedWalk& walk, std::int64_t count) {
+  constexpr std::int64_t kMost = 1 << 14, kCacheLine = 64;
+  const std::int64_t bytes = walk.extent * static_cast<std::int64_t>(sizeof(B));
+  return walk.stride == 1 && bytes <= kMost && count * kCacheLine >= bytes ? bytes : 0;
+}
 
 // False if an index is out of range; y is then incomplete.
 template <class B>
@@ -19,6 +29,7 @@ bool gather(const GatherKernel::Args& a) {
   const cpu::IndexRange inside{.extent = a.walk.extent};
   std::atomic<bool> valid = true;
   const auto t = cpu::make_traversal(a.walk.shape, a.walk.indexed, a.walk.index, a.walk.other);
+  const std::int64_t next_line = t.ndim < 2 ? 0 : t.strides[0][t.ndim - 2];
   cpu::parallel_walk(t, [&](const auto& offsets, const auto& steps, std::int64_t count) {
     if (steps[1] == 0) {  // one index for the run
       const std::int64_t index = cpu::load_from_front(a.index, offsets[1], a.walk);
@@ -26,6 +37,9 @@ bool gather(const GatherKernel::Args& a) {
       return cpu::copy_run(x + offsets[0] + index * stride, steps[0], y + offsets[2], steps[2],
                            count);
     }
+    if (steps[0] == 0)
+      cpu::prefetch(x, (offsets[0] + next_line) * static_cast<std::int64_t>(sizeof(B)),
+                    fetched_bytes<B>(a.walk, count));
     std::int64_t buffer[cpu::kIndexRun];
     for (std::int64_t at = 0; at < count; at += cpu::kIndexRun) {
       const std::int64_t n = std::min(cpu::kIndexRun, count - at);

@@ -74,9 +74,16 @@ struct IndexRange {
     return static_cast<std::uint64_t>(index - least) < static_cast<std::uint64_t>(extent - least);
   }
   bool contains_all(const std::int64_t* indices, std::int64_t n) const {
-    std::uint64_t bad = 0;  // without branches, so that the compiler vectorises it
-    for (std::int64_t i = 0; i < n; ++i) bad |= contains(indices[i]) ? 0 : 1;
-    return bad == 0;
+    // Without branches, so that the compiler vectorises it. An index outside makes one of the differences negative, also
+    // where it overflows; an index inside does not, because the range is shorter than 2^63.
+    const auto first = static_cast<std::uint64_t>(least),
+               last = static_cast<std::uint64_t>(extent - 1);
+    std::uint64_t outside = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto index = static_cast<std::uint64_t>(indices[i]);
+      outside |= (index - first) | (last - index);
+    }
+    return outside >> 63 == 0;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tessera/tensor/kernels/cpu/bits.h"
 #include "tessera/tensor/kernels/cpu/convert.h"
 #include "tessera/tensor/kernels/cpu/rows.h"
 #include "tessera/tensor/kernels/cpu/scatter_lines.h"
@@ -117,10 +118,8 @@ class ScatterHalf {
 
   // Sources lie in the order of their destinations, which the processor cannot foresee.
   void prefetch_source(std::int64_t offset, std::int64_t n) const {
-    constexpr std::int64_t kCacheLine = 64;
-    const char* from = static_cast<const char*>(advance(a_.src.data, a_.src.dtype, offset));
-    const std::int64_t bytes = n * static_cast<std::int64_t>(dtype_size(a_.src.dtype));
-    for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(from + at);
+    const auto size = static_cast<std::int64_t>(dtype_size(a_.src.dtype));
+    prefetch(a_.src.data, offset * size, n * size);
   }
   void load_source(std::int64_t offset, std::int64_t step, std::int64_t n, float* values) const {
     load_run(a_.src.dtype, advance(a_.src.data, a_.src.dtype, offset), step, n, values);

@@ -19,6 +19,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// Rounded to bf16 as if it were a number, its bits would overflow.
+constexpr double kNanOfOnes = std::bit_cast<double>(~std::uint64_t{0});
 
 // Every bf16 number, in an order in which neighbours differ: times `step`, which is odd, modulo 2^16.
 Tensor all_numbers(std::uint32_t step) {
@@ -76,6 +78,8 @@ const std::vector<std::pair<std::string, Function>>& functions() {
       {"tanh_backward", [](const V& x) { return tanh_backward(x[0], x[1]); }},
       {"sigmoid_backward", [](const V& x) { return sigmoid_backward(x[0], x[1]); }},
       {"mul by a number", [](const V& x) { return mul(x[0], 0.3); }},
+      {"mul by a NaN of ones", [](const V& x) { return mul(x[0], kNanOfOnes); }},
+      {"a multiple by a NaN of ones", [](const V& x) { return add(x[0], x[1], kNanOfOnes); }},
       {"from a number", [](const V& x) { return sub(0.3, x[0]); }},
       {"maximum and a number", [](const V& x) { return maximum(x[0], 0.3); }},
       {"clamp", [](const V& x) { return clamp(x[0], -0.3, 0.7); }},
@@ -83,6 +87,8 @@ const std::vector<std::pair<std::string, Function>>& functions() {
       {"lerp", [](const V& x) { return lerp(x[0], x[1], 0.3); }},
       {"lerp by tensors", [](const V& x) { return lerp(x[0], x[1], x[2]); }},
       {"addcmul", [](const V& x) { return addcmul(x[0], x[1], x[2], 0.3); }},
+      {"addcmul by a NaN of ones",
+       [](const V& x) { return addcmul(x[0], x[1], x[2], kNanOfOnes); }},
       {"addcdiv", [](const V& x) { return addcdiv(x[0], x[1], x[2], 0.3); }},
       {"remainder", [](const V& x) { return remainder(x[0], x[1]); }},
       {"pow", [](const V& x) { return pow(x[0], 3); }},

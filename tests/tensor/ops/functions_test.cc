@@ -212,6 +212,13 @@ TEST_CASE("functions of two tensors: zeros, infinities and NaN") {
   check_same(values(tessera::fmin(one_nan, other_nan)), {2, 1, kNaN});
   check_same(values(tessera::copysign(doubles({1, -2, 0, kInf}), doubles({-0.0, 3, -1, -kNaN}))),
              {-1, 2, -0.0, -kInf});
+  for (DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    const Tensor many = full({20}, 2, {.dtype = dtype});
+    for (const double sign : {-1.0, 1.0}) {
+      const Tensor signs = tessera::copysign(many, std::copysign(kNaN, sign));
+      check_same(values(cast(signs, DType::kF64)), std::vector<double>(20, 2 * sign));
+    }
+  }
   CHECK(values(tessera::fmax(whole({1, 5}), 3)) == std::vector<double>{3, 5});
   CHECK(tessera::fmax(whole({1, 5}), 3).dtype() == DType::kI64);
   CHECK(tessera::atan2(whole({1}), whole({1})).dtype() == DType::kF32);

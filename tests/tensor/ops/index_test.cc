@@ -2,6 +2,10 @@
 #include "tessera/tensor/ops/index.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
@@ -300,6 +304,30 @@ TEST_CASE("an index outside its dim is named, with its position") {
                embedding_backward_into(x, ones({1, 3}), at({9}, {1}));
              }),
              Catch::Contains("[embedding_backward_into] index 9 at position 0"));
+}
+
+TEST_CASE("indices at the ends of i64 are outside every dim") {
+  const Tensor x = spread_tensor<float>({4, 3});
+  constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min(),
+                         kHigh = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t bad : {kLow, kLow + 1, kLow + 3, kHigh - 3, kHigh - 1, kHigh}) {
+    for (std::int64_t position : {0, 2, 8}) {
+      CAPTURE(bad, position);
+      std::vector<std::int64_t> values(9, 1);
+      values[static_cast<std::size_t>(position)] = bad;
+      const Tensor many = Tensor::from_vector(values, {9});
+      const std::string named =
+          "index " + std::to_string(bad) + " at position " + std::to_string(position);
+      CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] {
+                   gather(x, 1, many.view({3, 3}));
+                 }),
+                 Catch::Contains(named));
+      CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] { embedding(x, many); }),
+                 Catch::Contains(named));
+      CHECK_THAT(thrown_by_kernel<InvalidArgument>([&] { index(x, {many}); }),
+                 Catch::Contains(named));
+    }
+  }
 }
 
 TEST_CASE("a queued stream reports a bad index when it is waited for") {

@@ -201,7 +201,7 @@ TEST_CASE("matmul: empty extents") {
 
 TEST_CASE("matmul: equal bits for any number of threads") {
   for (const auto& [m, n, k] : {Size{300, 520, 130}, Size{64, 512, 784}, Size{1024, 10, 512},
-                                Size{40, 30, 9000}, Size{513, 600, 700}}) {
+                                Size{40, 30, 9000}, Size{513, 600, 700}, Size{1, 1031, 784}}) {
     for (DType dtype : kFloating) {
       const Tensor a = spread_of(dtype, {m, k}), b = spread_of(dtype, {k, n});
       INFO(dtype_name(dtype) << " " << m << " x " << n << " x " << k);
@@ -272,6 +272,10 @@ TEST_CASE("matmul_tiles: cover the product, follow shape and dtype only, stay wi
   CHECK((one.m == 128 && one.n == 256));
   const MatmulTiles few_rows = matmul_tiles(DType::kBF16, 64, 512, 784);
   CHECK((few_rows.m == 64 && few_rows.n == 256));
+  const MatmulTiles one_row = matmul_tiles(DType::kF32, 1, 4096, 1024);
+  CHECK((one_row.m == 1 && one_row.n == 1024));
+  const MatmulTiles short_row = matmul_tiles(DType::kF32, 1, 512, 512);
+  CHECK((short_row.m == 1 && short_row.n == 512));
   const MatmulTiles small = matmul_tiles(DType::kF64, 64, 64, 64);
   CHECK((small.m == 64 && small.n == 64));
 }
