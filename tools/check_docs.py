@@ -9,6 +9,8 @@ page. Each folder has a README.md that the README of the root links; the root's 
 //tests/docs checks options of commands by running the program.
 """
 
+import fnmatch
+import functools
 import glob
 import os
 import re
@@ -41,12 +43,20 @@ def check_links(root, page, text):
             yield f"the link {link} names no heading of {target}"
 
 
+@functools.cache
+def paths_below(folder):
+    """Of all files and folders. Links to folders are not followed: Bazel's lead to its outputs, which are many."""
+    return [os.path.join(here, name) for here, folders, files in os.walk(folder) for name in (*folders, *files)]
+
+
 def exists_somewhere(root, page, path):
-    """Whether a path of a code span exists: from the root, as an include, or as the end of a path in the page's top folder."""
+    """Whether a path of a code span exists: from the root, from the page, as an include, or as the end of a path in the page's top
+    folder."""
+    places = (path, os.path.join(os.path.dirname(page), path), path.removeprefix("tessera/"))
+    if any(glob.glob(os.path.join(root, place)) for place in places):
+        return True
     top = page.split("/")[0] if "/" in page else ""
-    places = (os.path.join(root, path), os.path.join(root, path.removeprefix("tessera/")),
-              os.path.join(root, top, "**", path))
-    return any(glob.glob(place, recursive=True) for place in places)
+    return bool(fnmatch.filter(paths_below(os.path.join(root, top)), f"*/{path}"))
 
 
 def check_paths(root, page, text):

@@ -2,6 +2,7 @@
 """tools/check_docs.py passes on a correct tree, and fails for each thing that does not exist."""
 
 import os
+import tempfile
 import unittest
 
 from checker_test_case import CheckerTestCase
@@ -77,6 +78,12 @@ class CheckDocsTest(CheckerTestCase):
             "```cpp\nint x;\n": "nn/README.md: the block of line 3 is not closed",
         }.items():
             self.assert_red(tree(nn=text), message)
+
+    def test_links_to_folders_are_not_followed(self):
+        with tempfile.TemporaryDirectory(dir=os.environ["TEST_TMPDIR"]) as outputs:
+            with open(os.path.join(outputs, "none.cc"), "w", encoding="utf-8"):
+                pass
+            self.assert_red(tree(root="`none.cc`\n"), "there is no file none.cc", {"bazel-out": outputs})
 
     def test_pages_that_are_missing(self):
         files = tree()
