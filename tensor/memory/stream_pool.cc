@@ -40,28 +40,38 @@ Totals& totals() {
 
 std::size_t alignment_of(std::size_t bytes) { return bytes >= 4096 ? 256 : 64; }
 
-// A mapping that starts on a huge page if it is large enough to hold one; the excess before and
-// after is unmapped.
-void* map_large(std::size_t bytes) {
-  const std::size_t room = bytes >= 2 * kHugePage ? kHugePage : 0;
-  void* mapped = mmap(nullptr, bytes + room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+// Page faults of fresh memory cost more than most kernels; huge pages make them few.
+char* with_huge_pages(char* begin, std::size_t bytes) {
+  madvise(begin, bytes, MADV_HUGEPAGE);
+  return begin;
+}
+
+char* map_anonymous(void* address, std::size_t bytes, int flags) {
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags,
                       /*fd=*/-1, /*offset=*/0);
-  if (mapped == MAP_FAILED) return nullptr;
-  if (room == 0) return mapped;
-  char* begin = static_cast<char*>(mapped);
+  return mapped == MAP_FAILED ? nullptr : static_cast<char*>(mapped);
+}
+
+// A mapping that starts on a huge page; the excess before and after is unmapped.
+char* map_anywhere(std::size_t bytes) {
+  char* begin = map_anonymous(nullptr, bytes + kHugePage, 0);
+  if (begin == nullptr) return nullptr;
   const std::size_t before =
       (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
-  if (before < room) munmap(begin + before + bytes, room - before);
-  // Page faults of fresh memory cost more than most kernels; huge pages make them few.
-  madvise(begin + before, bytes, MADV_HUGEPAGE);
-  return begin + before;
+  if (before < kHugePage) munmap(begin + before + bytes, kHugePage - before);
+  return with_huge_pages(begin + before, bytes);
 }
 
-void* allocate(std::size_t bytes) {
-  if (bytes >= kMappedBytes) return map_large(bytes);
-  void* data = nullptr;
-  return posix_memalign(&data, alignment_of(bytes), bytes) == 0 ? data : nullptr;
+// A mapping that ends at `end`; null if something is there already.
+char* map_below(char* end, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(end) <= bytes) return nullptr;
+  char* const begin = end - bytes;
+  char* const mapped = map_anonymous(begin, bytes, MAP_FIXED_NOREPLACE);
+  if (mapped == nullptr) return nullptr;
+  if (mapped == begin) return with_huge_pages(begin, bytes);
+  munmap(mapped, bytes);  // a kernel that does not know the flag
+  return nullptr;
 }
 
 bool reserve(std::size_t bytes) {
@@ -73,11 +83,20 @@ bool reserve(std::size_t bytes) {
   return false;
 }
 
-void* take_from_system(std::size_t bytes) {
+// What `allocate` returns, which may be null, within the bound.
+template <class Allocate>
+void* take_from_system(std::size_t bytes, const Allocate& allocate) {
   if (!reserve(bytes)) return nullptr;
-  void* data = allocate(bytes);
+  void* data = allocate();
   if (data == nullptr) totals().from_system.fetch_sub(bytes);
   return data;
+}
+
+void* take_small(std::size_t bytes) {
+  return take_from_system(bytes, [&] {
+    void* data = nullptr;
+    return posix_memalign(&data, alignment_of(bytes), bytes) == 0 ? data : nullptr;
+  });
 }
 
 void return_to_system(void* data, std::size_t bytes) noexcept {
@@ -189,12 +208,35 @@ StreamPool::Piece StreamPool::take_elsewhere(int size_class) {
     if (shared().pop(size_class, &piece)) return piece;
   }
   const std::size_t bytes = size_class_bytes(size_class);
-  piece = {.data = take_from_system(bytes), .size_class = size_class};
+  const auto from_system = [&] {
+    return bytes >= kMappedBytes ? map_more(bytes) : take_small(bytes);
+  };
+  piece = {.data = from_system(), .size_class = size_class};
   if (piece.data == nullptr) {
     release_kept_cpu_memory();
-    piece.data = take_from_system(bytes);
+    piece.data = from_system();
   }
   return piece;
+}
+
+/// Large pieces only. What is free at the lowest address is used too, if the new mapping can be just below.
+void* StreamPool::map_more(std::size_t bytes) {
+  FreeRanges::Range edge;
+  {
+    const std::lock_guard lock(lock_);
+    edge = ranges_.remove_at(lowest_);
+    count_kept(-static_cast<std::ptrdiff_t>(edge.bytes));
+  }
+  void* data = nullptr;
+  const std::size_t missing = bytes - std::min(bytes, edge.bytes);
+  if (edge.begin != nullptr && missing > 0)
+    data = take_from_system(missing, [&] { return map_below(edge.begin, missing); });
+  const bool below = data != nullptr;
+  if (!below) data = take_from_system(bytes, [&] { return map_anywhere(bytes); });
+  const std::lock_guard lock(lock_);
+  if (!below) add_free(edge);
+  if (data != nullptr) lowest_ = static_cast<char*>(data);
+  return data;
 }
 
 /// Undoes the count of a piece for which there was no memory.
@@ -205,6 +247,21 @@ void StreamPool::put_down() noexcept {
 }
 
 bool StreamPool::pop(int size_class, Piece* piece) {
+  if (pop_of_class(size_class, piece)) return true;
+  const std::size_t bytes = size_class_bytes(size_class);
+  if (bytes < kMappedBytes) return false;
+  void* data = ranges_.take(bytes);
+  if (data == nullptr) {
+    join_large();
+    data = ranges_.take(bytes);
+  }
+  if (data == nullptr) return false;
+  *piece = {.data = data, .size_class = size_class};
+  count_kept(-static_cast<std::ptrdiff_t>(bytes));
+  return true;
+}
+
+bool StreamPool::pop_of_class(int size_class, Piece* piece) {
   const int last = std::min(size_class + 1, kSizeClasses - 1);
   for (int candidate = size_class; candidate <= last; ++candidate) {
     auto& list = kept_[static_cast<std::size_t>(candidate)];
@@ -220,6 +277,21 @@ bool StreamPool::pop(int size_class, Piece* piece) {
 void StreamPool::push(Piece piece, std::uint64_t returned_at) {
   kept_[static_cast<std::size_t>(piece.size_class)].push_back({piece.data, returned_at});
   count_kept(static_cast<std::ptrdiff_t>(size_class_bytes(piece.size_class)));
+}
+
+void StreamPool::add_free(FreeRanges::Range range) {
+  ranges_.add(range);
+  count_kept(static_cast<std::ptrdiff_t>(range.bytes));
+}
+
+/// Not as soon as pieces are returned: the one returned last is in a CPU's cache, and is reused first as long as classes match.
+void StreamPool::join_large() {
+  for (int size_class = size_class_of(kMappedBytes); size_class < kSizeClasses; ++size_class) {
+    auto& list = kept_[static_cast<std::size_t>(size_class)];
+    for (const Kept& kept : list)
+      ranges_.add({static_cast<char*>(kept.data), size_class_bytes(size_class), kept.returned_at});
+    list.clear();
+  }
 }
 
 void StreamPool::count_kept(std::ptrdiff_t bytes) {
@@ -259,13 +331,18 @@ void StreamPool::retire() noexcept {
     for (const Kept& kept : kept_[i]) to.push_back({kept.data, 0});
     kept_[i].clear();
   }
+  ranges_.move_to(shared().ranges_);
   shared().count_kept(std::exchange(unreported_, 0));
 }
 
 std::size_t StreamPool::evict(std::size_t bytes) noexcept {
   const std::lock_guard lock(lock_);
   const std::uint64_t done = completed.load(std::memory_order_acquire);
-  std::size_t freed = 0;
+  std::size_t freed = ranges_.remove(bytes, done, kHugePage, [&](char* begin, std::size_t size) {
+    munmap(begin, size);
+    totals().from_system.fetch_sub(size);
+    count_kept(-static_cast<std::ptrdiff_t>(size));
+  });
   for (int size_class = kSizeClasses - 1; size_class >= 0 && freed < bytes; --size_class) {
     auto& list = kept_[static_cast<std::size_t>(size_class)];
     const std::size_t size = size_class_bytes(size_class);

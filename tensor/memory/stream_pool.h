@@ -8,6 +8,11 @@
 /// given when the block was returned. The stream itself may reuse the block at once; it goes back
 /// to the operating system only when that work has run. Thread-safe.
 ///
+/// Large blocks have mappings of their own, each just below the one before where the system allows it. If
+/// none of the right class is cached, all cached large blocks become ranges of free addresses, adjacent ones are
+/// joined, and the smallest that is large enough is split. So a step whose blocks differ from those of the
+/// step before needs little more memory than it uses at one time.
+///
 /// A pool lives as long as any of its pieces is in use, so the holder of a piece needs no pool
 /// handle.
 
@@ -18,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/tensor/memory/free_ranges.h"
 #include "tessera/tensor/memory/spin_lock.h"
 
 namespace tessera {
@@ -78,10 +84,14 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
   };
   // The caller holds the lock:
   bool pop(int size_class, Piece* piece);
+  bool pop_of_class(int size_class, Piece* piece);
   void push(Piece piece, std::uint64_t returned_at);
+  void add_free(FreeRanges::Range range);
+  void join_large();
   void count_kept(std::ptrdiff_t bytes);
 
   Piece take_elsewhere(int size_class);
+  void* map_more(std::size_t bytes);
   void put_down() noexcept;
   static StreamPool& shared();
 
@@ -91,6 +101,8 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
   std::shared_ptr<StreamPool> self_;  // set while out_ > 0
   std::ptrdiff_t unreported_ = 0;
   std::array<std::vector<Kept>, kSizeClasses> kept_;
+  FreeRanges ranges_;       // of large pieces
+  char* lowest_ = nullptr;  // where the last mapping begins
 };
 
 }  // namespace tessera
