@@ -4,6 +4,7 @@
 
 #include "tessera/tensor/kernels/attention.h"
 #include "tessera/tensor/kernels/axpby_list.h"
+#include "tessera/tensor/kernels/cat.h"
 #include "tessera/tensor/kernels/channel_norm.h"
 #include "tessera/tensor/kernels/conv.h"
 #include "tessera/tensor/kernels/cross_entropy.h"
@@ -39,6 +40,7 @@ using AllKernels = KernelList<
     AxpbyKernel,
     AxpbyListKernel,
     BinaryKernel,
+    CatKernel,
     ChannelFinishKernel,
     ChannelNormBackwardKernel,
     ChannelNormKernel,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/tensor/kernels/cat.h"
 #include "tessera/tensor/kernels/fill.h"
 #include "tessera/tensor/kernels/launch.h"
 #include "tessera/tensor/kernels/resolve.h"
@@ -31,11 +32,9 @@ Tensor joined(const char* where, const std::vector<Tensor>& tensors, int dim) {
     shape[dim] += x.dim(dim);
   }
   const Tensor out = Tensor::empty(shape, tensors.front().options());
-  std::int64_t start = 0;
-  for (const Tensor& x : tensors) {
-    copy_(out.slice(dim, start, start + x.dim(dim)), x);
-    start += x.dim(dim);
-  }
+  std::vector<ConstView> parts;
+  for (const Tensor& x : tensors) parts.push_back(read(x));
+  launch<CatKernel>(out.device(), {.parts = parts, .y = write(out), .dim = dim});
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/tensor/cuda/faults.h"
+#include "tessera/tensor/kernels/cat.h"
 #include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/kernels/fill.h"
 #include "tessera/tensor/kernels/indexing.h"
@@ -20,6 +21,7 @@ using testing::Layouts;
 using testing::numbers_of;
 using testing::strided_layouts;
 using testing::tensor_of;
+using testing::with_numbers;
 
 std::string say(DType from, DType to, const Layouts& layouts) {
   return std::string(dtype_name(from)) + " to " + dtype_name(to) + ", " + layouts.name + " " +
@@ -228,6 +230,27 @@ TEST_CASE("flips: every dtype, layout and choice of dims") {
     };
     for (std::int64_t n : {1, 8, 1025}) compare(in_order(n));
     for (const Layouts& layouts : strided_layouts()) compare(layouts);
+  }
+}
+
+TEST_CASE("cat: parts of several layouts, every dtype") {
+  for (DType dtype : kAllDTypes) {
+    const auto part = [&](const Shape& shape, const Shape& strides, int seed) {
+      return with_numbers(HostTensor(dtype, shape, strides), dtype, seed);
+    };
+    const HostTensor rows = part({4, 5, 33}, {165, 33, 1}, 1),
+                     gaps = part({4, 5, 9}, {60, 12, 1}, 2),
+                     turned = part({4, 5, 2}, {1, 4, 20}, 3), none = part({4, 5, 0}, {0, 0, 1}, 4);
+    const HostTensor y(dtype, {4, 5, 77}, {400, 80, 1});
+    CatKernel::Args args = {.parts = {rows, gaps, none, turned, rows}, .y = y, .dim = 2};
+    compare_devices<CatKernel>(std::string(dtype_name(dtype)) + ", the last dim", args);
+    args.parts = {rows, gaps};  // long rows
+    args.y.shape = {4, 5, 42};
+    compare_devices<CatKernel>(std::string(dtype_name(dtype)) + ", long rows", args);
+    const HostTensor first = part({2, 70}, {70, 1}, 5), second = part({3, 70}, {1, 3}, 6),
+                     all(dtype, {5, 70});
+    args = {.parts = {first, second}, .y = all, .dim = 0};
+    compare_devices<CatKernel>(std::string(dtype_name(dtype)) + ", the first dim", args);
   }
 }
 

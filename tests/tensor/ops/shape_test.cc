@@ -3,7 +3,9 @@
 #include "tessera/tensor/ops/shape.h"
 
 #include <catch2/catch.hpp>
+#include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
@@ -62,6 +64,42 @@ TEST_CASE("cat") {
                           })));
     CHECK(all_equal(cat({x}, dim - x.ndim()), clone(x)));
   });
+}
+
+// Rows long enough to be copied one after another; in layouts where rows have gaps, are repeated, or have no one
+// distance.
+TEST_CASE("cat: long rows") {
+  for (DType dtype : {DType::kF64, DType::kBF16, DType::kU8}) {
+    const Tensor wide = numbers({3, 5, 37}, dtype), narrow = numbers({3, 5, 9}, dtype);
+    const Tensor swapped =
+        contiguous(wide.transpose(0, 1)).transpose(0, 1);  // dims in another order
+    const Tensor repeated = narrow.slice(0, 0, 1).expand({3, 5, 9});
+    std::vector<Tensor> wides = layouts(wide), narrows = layouts(narrow);
+    wides.push_back(swapped);
+    narrows.push_back(repeated);
+    for (const Tensor& a : wides) {
+      for (const Tensor& b : narrows) {
+        INFO(dtype_name(dtype) << a.strides().str() << b.strides().str());
+        const Tensor none = b.slice(2, 0, 0), y = cat({a, b, none, a}, 2);
+        CHECK(y.shape() == Shape{3, 5, 83});
+        CHECK(all_equal(clone(y.slice(2, 0, 37)), clone(a)));
+        CHECK(all_equal(clone(y.slice(2, 37, 46)), clone(b)));
+        CHECK(all_equal(clone(y.slice(2, 46, 83)), clone(a)));
+      }
+    }
+  }
+}
+
+// As many elements as several threads share.
+TEST_CASE("cat: many rows") {
+  const Tensor x = numbers({700, 64}, DType::kF32), part = x.slice(1, 3, 36);
+  const Tensor y = cat({part, x}, 1);
+  const std::vector<float> from = x.to_vector<float>(), to = y.to_vector<float>();
+  std::size_t at = 0;
+  for (std::size_t row = 0; row < 700; ++row) {
+    for (std::size_t i = 3; i < 36; ++i) REQUIRE(to[at++] == from[row * 64 + i]);
+    for (std::size_t i = 0; i < 64; ++i) REQUIRE(to[at++] == from[row * 64 + i]);
+  }
 }
 
 TEST_CASE("stack and unbind") {
