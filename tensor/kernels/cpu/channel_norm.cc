@@ -15,28 +15,40 @@ Workspace behind(Workspace scratch, std::size_t bytes) {
   return {static_cast<char*>(scratch.data) + bytes, scratch.bytes - bytes};
 }
 
-// apply(of(c), i) for the elements i of a row; `of` returns the values of an element's channel c.
-template <class Of, class Apply>
-void for_each_in_row(const ChannelShape& shape, std::int64_t row, const Of& of,
-                     const Apply& apply) {
+// to[i] = compute(of(c), i) for the elements i of a row; `of` returns the values of an element's channel c.
+template <class T, class Of, class Compute>
+void compute_row(const ChannelShape& shape, std::int64_t row, T* to, const Of& of,
+                 const Compute& compute) {
   if (shape.spatial == 1) {
 #pragma GCC ivdep
-    for (std::int64_t c = 0; c < shape.channels; ++c) apply(of(c), c);
+    for (std::int64_t c = 0; c < shape.channels; ++c) to[c] = convert_element<T>(compute(of(c), c));
   } else {
-    const auto channel = of(row % shape.channels);
+    const auto channel = of(row % shape.channels).as_numbers();
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < shape.spatial; ++i) apply(channel, i);
+    for (std::int64_t i = 0; i < shape.spatial; ++i) to[i] = cpu::stored<T>(compute(channel, i));
   }
 }
+
+// The values of a channel; as_numbers() is for cpu::stored(): those that are NaN get a payload of zero.
 
 template <class C>
 struct ForwardChannel {
   C mean, rstd, weight, bias;
+
+  ForwardChannel as_numbers() const {
+    return {cpu::number_as<C>(mean), cpu::number_as<C>(rstd), cpu::number_as<C>(weight),
+            cpu::number_as<C>(bias)};
+  }
 };
 
 template <class C>
 struct BackwardChannel {
   C mean, rstd, scale, mean_dy, mean_dy_normal;
+
+  BackwardChannel as_numbers() const {
+    return {cpu::number_as<C>(mean), cpu::number_as<C>(rstd), cpu::number_as<C>(scale),
+            cpu::number_as<C>(mean_dy), cpu::number_as<C>(mean_dy_normal)};
+  }
 };
 
 }  // namespace
@@ -81,14 +93,14 @@ void ChannelNormKernel::cpu(const Args& a, Workspace scratch) {
         [&](std::int64_t row, T* buffer) {
           T* to = y.place(row, buffer);
           const T* from = x.read(row, to);
-          for_each_in_row(
-              shape, row,
+          compute_row(
+              shape, row, to,
               [=](std::int64_t c) {
                 return ForwardChannel<C>{mean[c], rstd[c], weight[c], bias[c]};
               },
               [=](const ForwardChannel<C>& c, std::int64_t i) {
                 const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
-                to[i] = convert_element<T>(scalar::fma(normal, c.weight, c.bias));
+                return scalar::fma(normal, c.weight, c.bias);
               });
           y.commit(row, to);
         });
@@ -119,8 +131,8 @@ void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
         [&](std::int64_t row, T* buffer) {
           const T *slope = dy.read(row, buffer), *from = x.read(row, buffer + n);
           T* to = dx.place(row, buffer + 2 * n);
-          for_each_in_row(
-              shape, row,
+          compute_row(
+              shape, row, to,
               [=](std::int64_t c) {
                 return BackwardChannel<C>{mean[c], rstd[c], scale[c], mean_dy[c],
                                           mean_dy_normal[c]};
@@ -128,7 +140,7 @@ void ChannelNormBackwardKernel::cpu(const Args& a, Workspace scratch) {
               [=](const BackwardChannel<C>& c, std::int64_t i) {
                 const C normal = (static_cast<C>(from[i]) - c.mean) * c.rstd;
                 const C rest = static_cast<C>(slope[i]) - c.mean_dy;
-                to[i] = convert_element<T>(scalar::fma(-normal, c.mean_dy_normal, rest) * c.scale);
+                return scalar::fma(-normal, c.mean_dy_normal, rest) * c.scale;
               });
           dx.commit(row, to);
         });

@@ -6,12 +6,15 @@
 /// C is float, double or std::int64_t. Numbers are converted as in C++, except that floating to
 /// integer truncates, clamps to the range and converts NaN to 0. To bool: x != 0.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 #include "tessera/tensor/dtype.h"
+#include "tessera/tensor/half.h"
+#include "tessera/tensor/kernels/math/convert_element.h"
 
 namespace tessera::cpu {
 
@@ -31,6 +34,21 @@ C number_as(double number) {
       return std::copysign(std::numeric_limits<C>::quiet_NaN(), static_cast<C>(number));
   }
   return static_cast<C>(number);
+}
+
+/// `x` as an element of type T, rounded if it is not exact. To bf16, NaN needs no test: it comes from an operand of bf16,
+/// from number_as() or from an instruction, so its low 16 bits are zero and rounding keeps the high ones.
+template <class T, bool kExact = false, class C>
+T stored(C x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t half = kExact ? 0u : 0x7fffu + ((bits >> 16) & 1u);
+    BFloat16 y;
+    y.bits = static_cast<std::uint16_t>((bits + half) >> 16);
+    return y;
+  } else {
+    return convert_element<T>(x);
+  }
 }
 
 /// `data` advanced by `elements` of `dtype`.

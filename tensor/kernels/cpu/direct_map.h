@@ -65,21 +65,6 @@ struct Same {
   C operator[](std::int64_t) const { return value; }
 };
 
-/// `x` as an element of type T, rounded if it is not exact. To bf16, NaN needs no test: it comes from an operand of bf16,
-/// from number_as() or from an instruction, so its low 16 bits are zero and rounding keeps the high ones.
-template <class T, bool kExact, class C>
-T stored(C x) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t half = kExact ? 0u : 0x7fffu + ((bits >> 16) & 1u);
-    BFloat16 y;
-    y.bits = static_cast<std::uint16_t>((bits + half) >> 16);
-    return y;
-  } else {
-    return convert_element<T>(x);
-  }
-}
-
 /// The operands of one run. An operand with a step of 0 is a value.
 template <class C, class T, std::size_t N>
 struct RunOperands {

@@ -17,6 +17,12 @@ struct RowStatistics {
   C mean, rstd;
 };
 
+// For cpu::stored(): statistics that are NaN get a payload of zero.
+template <class C>
+RowStatistics<C> as_numbers(RowStatistics<C> s) {
+  return {cpu::number_as<C>(s.mean), cpu::number_as<C>(s.rstd)};
+}
+
 // First a guess of the mean, then the differences from it: accurate for large means. The variance
 // is corrected for the distance of the guess from the mean.
 template <class C, class T>
@@ -46,7 +52,7 @@ template <class C, class T>
 void normalize_row(const T* x, T* y, const RowNormShape& shape, const RowStatistics<C> s,
                    const C* weight, const C* bias) {
   const auto normalize = [=](std::int64_t i, C w, C b) {
-    y[i] = convert_element<T>(scalar::fma((static_cast<C>(x[i]) - s.mean) * s.rstd, w, b));
+    y[i] = cpu::stored<T>(scalar::fma((static_cast<C>(x[i]) - s.mean) * s.rstd, w, b));
   };
   const std::int64_t channels = shape.channels, spatial = shape.spatial;
   if (spatial == 1) {
@@ -61,15 +67,19 @@ void normalize_row(const T* x, T* y, const RowNormShape& shape, const RowStatist
   }
 }
 
-// Channels in the compute type: in place, or `buffer` with the converted ones, or filled with
-// `missing` if there are none.
-template <class C>
+// Channels in the compute type, for rows of type T: in place, or `buffer` with the converted ones, or filled with
+// `missing` if there are none. For rows of bf16 those that are NaN have a payload of zero, as cpu::stored() requires.
+template <class T, class C>
 const C* channels_of(const ConstView& view, std::int64_t count, C missing, C* buffer) {
   if (!view.defined()) {
     std::fill_n(buffer, count, missing);
     return buffer;
   }
-  if (view.dtype == dtype_of<C>) return view.as<C>();
+  if (view.dtype == dtype_of<C>) {
+    if (std::is_same_v<T, C>) return view.as<C>();
+    std::transform(view.as<C>(), view.as<C>() + count, buffer, cpu::number_as<C>);
+    return buffer;
+  }
   cpu::load_run(view.dtype, view.data, 1, count, buffer);
   return buffer;
 }
@@ -99,7 +109,7 @@ class Summands {
     using C = cpu::ComputeType<T>;
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i)
-      to[i] = convert_element<T>(static_cast<C>(x[i]) + static_cast<C>(other[i]));
+      to[i] = cpu::stored<T>(static_cast<C>(x[i]) + static_cast<C>(other[i]));
     sum_.commit(row, to);
     return stored_.read(row, to);
   }
@@ -161,7 +171,7 @@ struct BackwardRow {
     if (shape.spatial == 1) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < shape.channels; ++i) {
-        dx[i] = convert_element<T>(
+        dx[i] = cpu::stored<T>(
             scalar::fma(-normal(i), along, scalar::mul(slope(i), weight[i]) - mean) * rstd);
       }
       return;
@@ -170,8 +180,8 @@ struct BackwardRow {
       const C w = weight[c];
 #pragma GCC ivdep
       for (std::int64_t i = c * shape.spatial; i < (c + 1) * shape.spatial; ++i) {
-        dx[i] = convert_element<T>(scalar::fma(-normal(i), along, scalar::mul(slope(i), w) - mean) *
-                                   rstd);
+        dx[i] =
+            cpu::stored<T>(scalar::fma(-normal(i), along, scalar::mul(slope(i), w) - mean) * rstd);
       }
     }
   }
@@ -191,7 +201,8 @@ class Backward {
         added_(a.added),
         rounded_(written(a.dx)),
         dx_(a.dx) {
-    weight_ = channels_of(a.weight, all_channels_, C(1), partial_ + 2 * a.blocks() * all_channels_);
+    weight_ =
+        channels_of<T>(a.weight, all_channels_, C(1), partial_ + 2 * a.blocks() * all_channels_);
   }
 
   void run(Workspace rows) const {
@@ -224,7 +235,7 @@ class Backward {
       const BackwardRow<T> one{.dy = dy_.read(row, buffer),
                                .x = x_.read(row, buffer + n),
                                .weight = weight_ + first,
-                               .s = {mean, a_.rstd.as<C>()[row]},
+                               .s = as_numbers<C>({mean, a_.rstd.as<C>()[row]}),
                                .shape = shape};
       const RowStatistics<C> means = one.means(dweight, dbias);
       if (!a_.dx.defined()) continue;
@@ -241,7 +252,7 @@ class Backward {
     const T *from = rounded_.read(row, dx), *other = added_.read(row, buffer);
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i)
-      dx[i] = convert_element<T>(static_cast<C>(from[i]) + static_cast<C>(other[i]));
+      dx[i] = cpu::stored<T>(static_cast<C>(from[i]) + static_cast<C>(other[i]));
     dx_.commit(row, dx);
   }
 
@@ -277,8 +288,8 @@ void RowNormKernel::cpu(const Args& a, Workspace scratch) {
     const RowNormShape& shape = a.shape;
     const std::int64_t all_channels = shape.groups * shape.channels, n = shape.length();
     C* const room = static_cast<C*>(scratch.data);
-    const C* weight = channels_of(a.weight, all_channels, C(1), room);
-    const C* bias = channels_of(a.bias, all_channels, C(0), room + all_channels);
+    const C* weight = channels_of<T>(a.weight, all_channels, C(1), room);
+    const C* bias = channels_of<T>(a.bias, all_channels, C(0), room + all_channels);
     C *mean = a.mean.as<C>(), *rstd = a.rstd.as<C>();
     const Summands<T> x(a);
     const cpu::RowOutput<T> y(a.y);
@@ -291,7 +302,7 @@ void RowNormKernel::cpu(const Args& a, Workspace scratch) {
           if (a.mean.defined()) mean[row] = s.mean;
           rstd[row] = s.rstd;
           const std::int64_t first = row % shape.groups * shape.channels;
-          normalize_row(from, to, shape, s, weight + first, bias + first);
+          normalize_row(from, to, shape, as_numbers(s), weight + first, bias + first);
           y.commit(row, to);
         });
   });

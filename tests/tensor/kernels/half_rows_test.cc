@@ -1,7 +1,10 @@
 // Rows of bf16: the kernels read and write contiguous ones in place and compute in f32. So their
 // results are those of f32 operands, rounded once.
 
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -105,6 +108,60 @@ TEST_CASE("rows of bf16: group and batch norm, and their derivatives") {
     CHECK(same(sums.dy_normal, of_f32.dy_normal));
     CHECK(rounds(batch_norm_input_gradient(dy, x, w, batch.statistics, sums),
                  batch_norm_input_gradient(wide(dy), wide(x), w, batch.statistics, sums)));
+  }
+}
+
+// 1, but of one channel a NaN all of whose bits are set: rounding it as other numbers are would make 0 of it.
+Tensor one_nan(std::int64_t channels, std::int64_t at, std::uint32_t bits) {
+  std::vector<float> values(static_cast<std::size_t>(channels), 1.0f);
+  values[static_cast<std::size_t>(at)] = std::bit_cast<float>(bits);
+  return Tensor::from_vector(values, {channels});
+}
+// Whether the elements of [samples, channels, n] are NaN in one channel only.
+bool nan_in(const Tensor& y, std::int64_t channel) {
+  const Shape shape = y.shape();
+  const std::int64_t n = shape.ndim() == 3 ? shape[2] : 1;
+  const std::vector<float> values = wide(y).to_vector<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool here = static_cast<std::int64_t>(i) / n % shape[1] == channel;
+    if (std::isnan(values[i]) != here) return false;
+  }
+  return true;
+}
+
+TEST_CASE("rows of bf16: NaN stays NaN, whatever its bits, in parameters and statistics of f32") {
+  for (const std::uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7f80ffffu, 0xff818000u}) {
+    for (std::int64_t n : {1, 7, 33}) {
+      INFO(bits << " " << n);
+      const Tensor x = rows({3, 6, n}), nan = one_nan(6, 4, bits), one = one_nan(6, 4, 0x3f800000u);
+      CHECK(nan_in(group_norm(x, nan, one, {.groups = 2}), 4));
+      CHECK(nan_in(group_norm(x, one, nan, {.groups = 2}), 4));
+      for (const NormStatistics& s : {NormStatistics{nan, one}, NormStatistics{one, nan}}) {
+        CHECK(nan_in(batch_norm_apply(x, one, one, s), 4));
+        CHECK(nan_in(batch_norm_input_gradient(x, x, one, s, {}), 4));
+      }
+      CHECK(nan_in(batch_norm_apply(x, nan, one, {one, one}), 4));
+      CHECK(nan_in(batch_norm_apply(x, one, nan, {one, one}), 4));
+      CHECK(nan_in(batch_norm_input_gradient(x, x, nan, {one, one}, {}), 4));
+      for (const BatchNormSums& sums :
+           {BatchNormSums{nan, one, full({}, 1.0, {.dtype = DType::kF64})},
+            BatchNormSums{one, nan, full({}, 1.0, {.dtype = DType::kF64})}})
+        CHECK(nan_in(batch_norm_input_gradient(x, x, one, {one, one}, sums), 4));
+    }
+    for (std::int64_t n : {5, 6, 33}) {
+      INFO(bits << " in rows of " << n);
+      const Tensor x = rows({4, n}), nan = one_nan(n, 4, bits), one = one_nan(n, 4, 0x3f800000u);
+      CHECK(nan_in(layer_norm(x, nan, one), 4));
+      CHECK(nan_in(layer_norm(x, one, nan), 4));
+      CHECK(nan_in(rms_norm(x, nan), 4));
+      // The statistics of a row.
+      const Tensor row = one_nan(4, 2, bits), rest = one_nan(4, 2, 0x3f800000u);
+      for (const NormStatistics& s : {NormStatistics{row, rest}, NormStatistics{rest, row}})
+        CHECK(nan_in(row_norm_backward(x, x, one, s).x.unsqueeze(0), 2));
+      const Tensor all =
+          row_norm_backward(x, x, nan, {rest, rest}).x;  // through the mean of the row
+      for (float value : wide(all).to_vector<float>()) CHECK(std::isnan(value));
+    }
   }
 }
 
