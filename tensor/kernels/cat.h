@@ -1,6 +1,6 @@
 #pragma once
 
-/// Tensors one after another.
+/// Matrices side by side.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +11,14 @@
 
 namespace tessera {
 
-/// y = the parts, one after another along a dim.
+/// Each row of y = the rows of the parts, one after another.
 struct CatKernel {
   static constexpr const char* kName = "cat";
-  /// At least one part. Parts and y have one dtype, any strides, and one shape but for `dim`, where the extents
-  /// of the parts add up to y's.
+  /// y [rows, columns] and at least one part [rows, columns of its own], which add up to y's. One dtype, columns of unit
+  /// stride, rows any number of elements apart.
   struct Args {
     std::vector<ConstView> parts;
     View y;
-    int dim = 0;
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -28,25 +27,8 @@ struct CatKernel {
   }
   static std::size_t workspace(const Args&) { return 0; }
   static void cpu(const Args& a, Workspace);
+  /// One copy for each part.
   static void cuda(CudaStream stream, const Args& a, Workspace);
-
-  /// copy(args) for the copy of each part that has elements.
-  template <class Copy>
-  static void for_each_copy(const Args& a, const Copy& copy) {
-    std::int64_t start = 0;
-    for (const ConstView& part : a.parts) {
-      if (part.numel() > 0) {
-        View y = a.y;
-        const std::int64_t elements = start * y.strides[a.dim];
-        y.data = static_cast<std::byte*>(y.data) +
-                 elements * static_cast<std::int64_t>(dtype_size(y.dtype));
-        y.offset += elements;
-        y.shape = part.shape;
-        copy(AxpbyKernel::Args{.x = part, .y = y});
-      }
-      start += part.shape[a.dim];
-    }
-  }
 };
 
 }  // namespace tessera

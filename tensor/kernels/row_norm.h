@@ -49,7 +49,7 @@ struct RowNormKernel {
     View sum{};
 
     std::size_t element() const { return dtype_size(rstd.dtype); }
-    /// Bytes for a weight and a bias that are missing or of 16 bits.
+    /// Bytes for a weight and a bias, if they are missing or not as the kernel needs them.
     std::size_t affine_bytes() const {
       const std::int64_t all = 2 * shape.groups * shape.channels;
       return row_scratch_share(static_cast<std::size_t>(all) * element());

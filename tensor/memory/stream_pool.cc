@@ -99,12 +99,16 @@ void* take_small(std::size_t bytes) {
   });
 }
 
+// Part of a mapping, of several, or one.
+void unmap(void* data, std::size_t bytes) noexcept {
+  // A process that has too many mappings cannot split one, but its pages can still be returned.
+  if (munmap(data, bytes) != 0) madvise(data, bytes, MADV_DONTNEED);
+  totals().from_system.fetch_sub(bytes);
+}
+
 void return_to_system(void* data, std::size_t bytes) noexcept {
-  if (bytes >= kMappedBytes) {
-    munmap(data, bytes);
-  } else {
-    std::free(data);
-  }
+  if (bytes >= kMappedBytes) return unmap(data, bytes);
+  std::free(data);
   totals().from_system.fetch_sub(bytes);
 }
 
@@ -284,13 +288,15 @@ void StreamPool::add_free(FreeRanges::Range range) {
   count_kept(static_cast<std::ptrdiff_t>(range.bytes));
 }
 
-/// Not as soon as pieces are returned: the one returned last is in a CPU's cache, and is reused first as long as classes match.
+/// Not as soon as pieces are returned: the one returned last is in a CPU's cache, and is reused first as long as
+/// classes match.
 void StreamPool::join_large() {
   for (int size_class = size_class_of(kMappedBytes); size_class < kSizeClasses; ++size_class) {
     auto& list = kept_[static_cast<std::size_t>(size_class)];
-    for (const Kept& kept : list)
+    for (; !list.empty(); list.pop_back()) {
+      const Kept& kept = list.back();
       ranges_.add({static_cast<char*>(kept.data), size_class_bytes(size_class), kept.returned_at});
-    list.clear();
+    }
   }
 }
 
@@ -339,8 +345,7 @@ std::size_t StreamPool::evict(std::size_t bytes) noexcept {
   const std::lock_guard lock(lock_);
   const std::uint64_t done = completed.load(std::memory_order_acquire);
   std::size_t freed = ranges_.remove(bytes, done, kHugePage, [&](char* begin, std::size_t size) {
-    munmap(begin, size);
-    totals().from_system.fetch_sub(size);
+    unmap(begin, size);
     count_kept(-static_cast<std::ptrdiff_t>(size));
   });
   for (int size_class = kSizeClasses - 1; size_class >= 0 && freed < bytes; --size_class) {

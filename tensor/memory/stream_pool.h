@@ -8,10 +8,10 @@
 /// given when the block was returned. The stream itself may reuse the block at once; it goes back
 /// to the operating system only when that work has run. Thread-safe.
 ///
-/// Large blocks have mappings of their own, each just below the one before where the system allows it. If
-/// none of the right class is cached, all cached large blocks become ranges of free addresses, adjacent ones are
-/// joined, and the smallest that is large enough is split. So a step whose blocks differ from those of the
-/// step before needs little more memory than it uses at one time.
+/// Large blocks lie in mappings, each just below the one before where the system allows it. If none of
+/// the right class is cached, all cached large blocks become ranges of free addresses, adjacent ones are
+/// joined, and the smallest that is large enough is split. So blocks of one size are made of those of
+/// another, and a pool that needs many sizes in turn holds less than the most of each.
 ///
 /// A pool lives as long as any of its pieces is in use, so the holder of a piece needs no pool
 /// handle.
@@ -42,10 +42,10 @@ struct CpuMemory {
 };
 CpuMemory cpu_memory();
 void set_cpu_memory_bound(std::size_t bytes);
-/// Returns the memory that no pending work uses to the operating system. Large pieces are mapped
-/// one by one and unmapped at once; small ones belong to malloc, whose free pages are trimmed too.
+/// Returns the memory that no pending work uses to the operating system. Large pieces are unmapped at
+/// once; small ones belong to malloc, whose free pages are trimmed too.
 void release_kept_cpu_memory();
-/// Pieces of this size and larger have a mapping of their own.
+/// Pieces of this size and larger are large: parts of mappings, not of malloc's memory.
 inline constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
 
 /// Owned by a shared_ptr.
@@ -67,7 +67,8 @@ class StreamPool : public std::enable_shared_from_this<StreamPool> {
   /// The stream has ended and all its work has run: all pieces cached now and later may be used by
   /// all streams.
   void retire() noexcept;
-  /// Returns finished pieces to the operating system, largest first, until `bytes` are returned.
+  /// Returns finished memory to the operating system, until `bytes` are returned: first free ranges, then
+  /// pieces, both largest first.
   /// Returns the number of bytes.
   std::size_t evict(std::size_t bytes) noexcept;
   /// Cached bytes not yet added to the process's totals; may be negative.

@@ -2,6 +2,8 @@
 
 #include "tessera/tensor/memory/free_ranges.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -74,6 +76,8 @@ TEST_CASE(
   ranges.add({.begin = at(2000), .bytes = 90, .returned_at = 8});
   ranges.add({.begin = at(3000), .bytes = 40, .returned_at = 2});
   ranges.add({.begin = at(3040), .bytes = 2, .returned_at = 7});  // joined: as young as the younger
+  ranges.add({.begin = at(5000), .bytes = 30, .returned_at = 9});
+  ranges.add({.begin = at(4990), .bytes = 10, .returned_at = 1});  // the same from below
   std::vector<std::pair<std::size_t, std::size_t>> removed;
   const auto remove = [&](std::size_t bytes, std::uint64_t done) {
     removed.clear();
@@ -89,7 +93,10 @@ TEST_CASE(
   CHECK(remove(60, 7) == 71);
   CHECK(removed == Removed{{3000, 42}, {1024, 29}});
   CHECK(remove(1000, 7) == 0);
-  CHECK(remove(1000, 8) == 90);
+  CHECK(remove(17, 8) == 32);   // from 2000 to 2032, a multiple of 16
+  CHECK(remove(1000, 7) == 0);  // the rest is as young as the whole
+  CHECK(remove(1000, 8) == 58);
+  CHECK(remove(1000, 9) == 40);
 }
 
 TEST_CASE("free ranges: move to others, where they may be used at once") {
@@ -251,6 +258,70 @@ TEST_CASE("pool: ranges that pending work may use stay when the pool is emptied"
   CHECK(pool->evict(20 * kMiB) == 5 * kMiB);
   pool->completed = 2;
   CHECK(pool->evict(20 * kMiB) == 3 * kMiB);
+}
+
+// One that its stream may still use is joined with others, split and taken by the same stream; it is not unmapped.
+TEST_CASE("pool: joined ranges that pending work may use stay too") {
+  release_kept_cpu_memory();
+  const std::size_t before = cpu_memory().from_system;
+  const auto held = [&] { return cpu_memory().from_system - before; };
+  const auto pool = std::make_shared<StreamPool>();
+  Pieces pieces(pool);
+  pieces.take(8 * kMiB);
+  pool->issued = 2;
+  pieces.give_back();
+  pieces.take(3 * kMiB);  // of the 8
+  CHECK(held() == 8 * kMiB);
+  CHECK(cpu_memory().kept == 5 * kMiB);
+  CHECK(pool->evict(20 * kMiB) == 0);
+  pool->issued = 3;
+  pieces.give_back();
+  pieces.take(6 * kMiB);  // of the 3 and the 5, joined again
+  CHECK(held() == 8 * kMiB);
+  pool->completed = 2;
+  CHECK(pool->evict(20 * kMiB) == 0);
+  pool->completed = 3;
+  CHECK(pool->evict(1 * kMiB) >= 1 * kMiB);  // up to a multiple of a huge page
+  pool->evict(20 * kMiB);
+  CHECK(held() == 6 * kMiB);
+  CHECK(cpu_memory().kept == 0);
+  pieces.give_back();
+  CHECK(pool->evict(20 * kMiB) == 6 * kMiB);
+  CHECK(held() == 0);
+}
+
+// Something else lies just below: the new mapping is elsewhere, and what was free at the edge stays free.
+TEST_CASE("pool: no room below the edge") {
+  release_kept_cpu_memory();
+  const std::size_t before = cpu_memory().from_system;
+  const auto pool = std::make_shared<StreamPool>();
+  Pieces pieces(pool), larger(pool);
+  char* const edge = pieces.take(4 * kMiB);
+  pieces.give_back();
+  // A page of ours, or one that was there already.
+  void* const page =
+      mmap(edge - 4096, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+           /*fd=*/-1, /*offset=*/0);
+  larger.take(6 * kMiB);
+  CHECK(cpu_memory().from_system == before + 10 * kMiB);
+  CHECK(cpu_memory().kept == 4 * kMiB);
+  CHECK(pieces.take(3 * kMiB) == edge + kMiB);
+  CHECK(cpu_memory().kept == 1 * kMiB);
+  if (page != MAP_FAILED) munmap(page, 4096);
+}
+
+TEST_CASE("pool: a mapping that the system refuses leaves the counts as they were") {
+  release_kept_cpu_memory();
+  const std::size_t before = cpu_memory().from_system;
+  const auto pool = std::make_shared<StreamPool>();
+  Pieces pieces(pool);
+  pieces.take(4 * kMiB);
+  const int largest = kSizeClasses - 1;
+  for (int round = 0; round < 2; ++round) {
+    CHECK(pool->take(largest).data == nullptr);
+    CHECK(cpu_memory().from_system == before + 4 * kMiB);
+    CHECK(cpu_memory().kept == 0);
+  }
 }
 
 TEST_CASE("pool: ranges of a stream that has ended are for everyone") {

@@ -29,18 +29,19 @@ void compute_row(const ChannelShape& shape, std::int64_t row, T* to, const Of& o
   }
 }
 
-// The values of a channel; as_numbers() is for cpu::stored(): those that are NaN get a payload of zero.
-
+// What the elements of a channel are computed with.
 template <class C>
 struct ForwardChannel {
   C mean, rstd, weight, bias;
 
+  // For cpu::stored(): values that are NaN get a payload of zero.
   ForwardChannel as_numbers() const {
     return {cpu::number_as<C>(mean), cpu::number_as<C>(rstd), cpu::number_as<C>(weight),
             cpu::number_as<C>(bias)};
   }
 };
 
+// The same for the derivative.
 template <class C>
 struct BackwardChannel {
   C mean, rstd, scale, mean_dy, mean_dy_normal;

@@ -36,8 +36,8 @@ C number_as(double number) {
   return static_cast<C>(number);
 }
 
-/// `x` as an element of type T, rounded if it is not exact. To bf16, NaN needs no test: it comes from an operand of bf16,
-/// from number_as() or from an instruction, so its low 16 bits are zero and rounding keeps the high ones.
+/// `x` as an element of type T, rounded if it is not exact. To bf16, NaN needs no test: it comes from an operand of
+/// bf16, from number_as() or from an instruction, so its low 16 bits are zero and rounding keeps the high ones.
 template <class T, bool kExact = false, class C>
 T stored(C x) {
   if constexpr (std::is_same_v<T, BFloat16>) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tessera/tensor/cuda/check_cuda.h"
+#include "tessera/tensor/kernels/cat.h"
 #include "tessera/tensor/kernels/cuda/elementwise/elements.h"
 #include "tessera/tensor/kernels/cuda/elementwise/map.h"
 #include "tessera/tensor/kernels/cuda/elementwise/packed.h"
@@ -253,6 +254,18 @@ void AxpbyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   }
   if (try_packed(stream, a)) return;
   with_compute_type(axpby_compute(a), [&]<class C>() { launch<C>(stream, a); });
+}
+
+void CatKernel::cuda(CudaStream stream, const Args& a, Workspace) {
+  std::int64_t start = 0;
+  for (const ConstView& part : a.parts) {
+    View y = a.y;
+    y.data =
+        static_cast<std::byte*>(y.data) + static_cast<std::size_t>(start) * dtype_size(y.dtype);
+    y.shape = part.shape;
+    AxpbyKernel::cuda(stream, {.x = part, .y = y}, {});
+    start += part.shape[1];
+  }
 }
 
 }  // namespace tessera
