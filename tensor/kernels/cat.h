@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/tensor/kernels/elementwise.h"
 #include "tessera/tensor/kernels/view.h"
 
 namespace tessera {

@@ -21,7 +21,8 @@ class FreeRanges {
     std::uint64_t returned_at = 0;  ///< of the part that was returned last
   };
 
-  /// `range` overlaps no other one. Throws std::bad_alloc, and changes nothing then; the other functions allocate nothing.
+  /// `range` overlaps no other one. Throws std::bad_alloc, and changes nothing then. take(), remove_at() and
+  /// remove() allocate nothing.
   void add(Range range);
   /// The last `bytes` (above 0) of the smallest range that has so many, of equal ones that with the lowest
   /// address; null if none has.
@@ -29,8 +30,8 @@ class FreeRanges {
   /// Removes the range that begins at `begin`; one of 0 bytes if there is none.
   Range remove_at(char* begin) noexcept;
   /// Removes ranges that were returned at `done` or before, the largest first, until they have `bytes` in
-  /// all, and calls `use` for each. Of the last one, only as much as is missing, rounded up to a multiple of
-  /// `unit` of the address. Returns the bytes removed.
+  /// all, and calls `use` for each. Of the last one, only as much from its begin as is missing, and up to the next
+  /// address that is a multiple of `unit`. Returns the bytes removed.
   std::size_t remove(std::size_t bytes, std::uint64_t done, std::size_t unit,
                      const std::function<void(char*, std::size_t)>& use);
   /// Moves all ranges to `other`, as returned at 0. Throws as add().

@@ -7,7 +7,6 @@
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/create.h"
 #include "tessera/tensor/ops/matmul.h"
-#include "tessera/tensor/trace.h"
 #include "tessera/tests/tensor/ops/naive.h"
 #include "tessera/tests/tensor/ops/nn_support.h"
 
@@ -138,17 +137,6 @@ TEST_CASE("einsum in every dtype, and NaN") {
   const std::vector<float> sums = einsum("ij->i", {x}).to_vector<float>();
   CHECK(std::isnan(sums[0]));
   CHECK(sums[1] == 7);
-}
-
-// The kernels of a call.
-std::vector<std::string> kernels_of(const std::function<void()>& body) {
-  ExecutionTrace trace;
-  current_rank_context()->set_trace(&trace);
-  body();
-  current_rank_context()->set_trace(nullptr);
-  std::vector<std::string> names;
-  for (const KernelRecord& record : trace.all<KernelRecord>()) names.push_back(record.name);
-  return names;
 }
 
 TEST_CASE("einsum: a product of matrices is one, and the cheapest pair comes first") {

@@ -19,6 +19,7 @@
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tensor/streams/stream.h"
 #include "tessera/tensor/tensor.h"
+#include "tessera/tensor/trace.h"
 #include "tessera/tests/support/throws.h"
 
 namespace tessera::testing {
@@ -66,6 +67,19 @@ inline std::vector<Tensor> layouts(const Tensor& x) {
   out.push_back(Tensor::empty(doubled, x.options()).select(-1, 1));
   for (std::size_t i = 1; i < out.size(); ++i) copy_(out[i], x);
   return out;
+}
+
+// The names of the kernels that `body` launches.
+template <class Body>
+std::vector<std::string> kernels_of(Body&& body) {
+  ExecutionTrace trace;
+  {
+    const TraceScope scope(trace);
+    body();
+  }
+  std::vector<std::string> names;
+  for (const KernelRecord& record : trace.all<KernelRecord>()) names.push_back(record.name);
+  return names;
 }
 
 // a - b| in ulps of b rounded to T.

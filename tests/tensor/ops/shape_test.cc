@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/tensor/error.h"
@@ -66,8 +67,29 @@ TEST_CASE("cat") {
   });
 }
 
-// Rows long enough to be copied one after another; in layouts where rows have gaps, are repeated, or have no one
-// distance.
+// Rows one after another are many times slower than one copy for each tensor where these can be long.
+TEST_CASE("cat: long rows by a kernel, else one copy for each tensor") {
+  using Names = std::vector<std::string>;
+  const Names rows = {"cat"}, copies = {"axpby", "axpby"};
+  const Tensor x = numbers({6, 5, 8}, DType::kF32), short_rows = numbers({6, 5, 7}, DType::kF32),
+               one_row = numbers({1, 5, 8}, DType::kF32), repeated = one_row.expand({6, 5, 8}),
+               turned = contiguous(x.transpose(0, 1)).transpose(0, 1);
+  const auto kernels_of_cat = [](const std::vector<Tensor>& tensors, int dim) {
+    return kernels_of([&] { cat(tensors, dim); });
+  };
+  CHECK(kernels_of_cat({x, x}, 2) == rows);
+  CHECK(kernels_of_cat({x, x}, 1) == rows);
+  CHECK(kernels_of_cat({x, repeated}, 1) == rows);  // rows of 40, the same six times
+  CHECK(kernels_of_cat({x, x.slice(2, 0, 0)}, 2) == rows);
+  CHECK(kernels_of_cat({x, x}, 0) == copies);
+  CHECK(kernels_of_cat({one_row, one_row}, 1) == copies);
+  CHECK(kernels_of_cat({x, short_rows}, 2) == copies);
+  CHECK(kernels_of_cat({x, turned}, 2) == copies);
+  CHECK(kernels_of_cat({x, repeated}, 2) == copies);
+  CHECK(all_equal(cat({x, repeated}, 1).slice(1, 5, 10), contiguous(repeated)));
+}
+
+// Rows long enough to be copied one after another, with gaps; and layouts whose rows have no one distance.
 TEST_CASE("cat: long rows") {
   for (DType dtype : {DType::kF64, DType::kBF16, DType::kU8}) {
     const Tensor wide = numbers({3, 5, 37}, dtype), narrow = numbers({3, 5, 9}, dtype);
