@@ -131,7 +131,8 @@ Tensor next_logits(const LanguageModel& model, std::span<const std::int32_t> tok
   const auto length = static_cast<std::int64_t>(wide.size());
   const Tensor batch = Tensor::from_vector(wide, {1, length}, device_of(model.module));
   const LanguageModelResult result = model.forward(batch, {.cache = &cache});
-  return result.logits.tensor().select(0, 0).select(0, length - 1);
+  const Tensor last = result.logits.tensor().select(0, 0).select(0, length - 1);
+  return all_logits(model, Variable(last)).tensor();
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 /// LanguageModelResult. The logits at a position depend only on the tokens up to it. They have the
 /// dtype that the model computes in; losses compute in f32 inside, with logits of 16 bits too. On a
 /// GPU their rows may be longer than vocab_size (nn::LinearOptions::pitch): a view, not contiguous.
+/// Tensor-parallel ranks may each return their chunk of the vocabulary
+/// (ParallelizeOptions::loss_parallel).
 ///
 ///     LanguageModel erased = language_model(gpt);   // gpt outlives it
 
@@ -21,9 +23,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 
 #include "tessera/autograd/variable.h"
 #include "tessera/nn/layers/transformer/key_value_cache.h"
+#include "tessera/nn/mesh/mesh.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/visit.h"
 
@@ -72,7 +76,16 @@ struct LanguageModel {
   std::int64_t vocab_size = 0;
   std::int64_t max_length = 0;
   std::int64_t cached_layers = 0;
+  /// Where given, a mesh of one axis: each of its ranks has its chunk of the logits of `forward`. Null:
+  /// all logits.
+  std::shared_ptr<const nn::Mesh> vocabulary_mesh = nullptr;
 };
+
+/// The cross entropy of forward's logits, or this rank's chunk of them, summed over the tokens. Collective
+/// over the vocabulary_mesh. Throws InvalidArgument for logits of another number of columns.
+Variable token_loss(const LanguageModel& model, const Variable& logits, const Tensor& targets);
+/// All logits [..., vocab_size], from forward's. Collective over the vocabulary_mesh. Throws as token_loss.
+Variable all_logits(const LanguageModel& model, const Variable& logits);
 
 template <class Model>
 concept IsLanguageModel = std::derived_from<Model, nn::Module> &&

@@ -14,9 +14,11 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/models/nets/encoder_decoder.h"
 #include "tessera/models/nets/gpt.h"
 #include "tessera/models/nets/llama.h"
@@ -59,6 +61,9 @@ struct ParallelizeOptions {
   /// The tensor-parallel ranks: one axis, with the same root mesh as `mesh`. Undefined: no tensor
   /// parallelism.
   distributed::DeviceMesh tensor_mesh = {};
+  /// With a tensor_mesh, and for the models of shards_vocabulary: the logits stay in parts, so that the loss
+  /// needs neither a gather of them nor the memory: nn::parallel_cross_entropy. Otherwise each rank has all.
+  bool loss_parallel = false;
   /// For MixtureOfExperts: the ranks of `mesh` along two axes. The last axis has parts of the
   /// experts, the first has replicas of these parts. Undefined: every rank has all experts.
   distributed::DeviceMesh expert_mesh = {};
@@ -70,5 +75,21 @@ void parallelize(Gpt& model, const ParallelizeOptions& options);
 void parallelize(Llama& model, const ParallelizeOptions& options);
 void parallelize(EncoderDecoder& model, const ParallelizeOptions& options);
 void parallelize(MixtureOfExperts& model, const ParallelizeOptions& options);
+
+/// Whether tensor parallelism cuts the model's head. The head of the others is small beside the rest, or
+/// whole for simplicity.
+template <class Model>
+inline constexpr bool shards_vocabulary =
+    std::is_same_v<Model, Gpt> || std::is_same_v<Model, Llama> ||
+    std::is_same_v<Model, EncoderDecoder>;
+
+/// language_model() of a model that was parallelized with these options.
+template <IsLanguageModel Model>
+LanguageModel language_model(Model& model, const ParallelizeOptions& options) {
+  LanguageModel out = language_model(model);
+  if (shards_vocabulary<Model> && options.loss_parallel && options.tensor_mesh.defined())
+    out.vocabulary_mesh = distributed::make_mesh(options.tensor_mesh);
+  return out;
+}
 
 }  // namespace tessera::models

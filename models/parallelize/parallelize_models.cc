@@ -10,6 +10,11 @@
 namespace tessera::models {
 namespace {
 
+distributed::Placement logits_layout(const ParallelizeOptions& options) {
+  if (options.loss_parallel) return distributed::Shard{-1};
+  return distributed::Replicate{};
+}
+
 // How GPT is sharded over ranks.
 //
 // - Groups: each block; the root has embeddings, last norm and head, which may be tied.
@@ -17,22 +22,21 @@ namespace {
 // - Tensor parallelism: heads, the feed-forward's inner width and the vocabulary are sharded. The
 //   token embedding and the head (one parameter if they are tied) are the largest parameters of
 //   small models. Positions and norms are replicated.
-distributed::ParallelPlan gpt_plan() {
+distributed::ParallelPlan gpt_plan(const ParallelizeOptions& options) {
   using distributed::ColwiseParallel;
   using distributed::HeadParallel;
-  using distributed::Replicate;
   using distributed::RowwiseParallel;
   return {{"token_embedding", RowwiseParallel{}},
           {"blocks.*.attention", HeadParallel{}},
           {"blocks.*.feed_forward.up", ColwiseParallel{}},
           {"blocks.*.feed_forward.down", RowwiseParallel{}},
-          {"head", ColwiseParallel{.output_layout = Replicate{}}}};
+          {"head", ColwiseParallel{.output_layout = logits_layout(options)}}};
 }
 
 }  // namespace
 
 void parallelize(Gpt& model, const ParallelizeOptions& options) {
-  cut_layers(model, options, gpt_plan());
+  cut_layers(model, options, gpt_plan(options));
   for (PreNormBlock& block : model.blocks()) shard_block(block, "feed_forward", options);
   shard_module(model, options);
 }
@@ -45,23 +49,22 @@ namespace {
 // - Recompute: every block, or its feed_forward.
 // - Tensor parallelism: heads (the number of key-value heads must be a multiple of the ranks), the
 //   feed-forward's inner width and the vocabulary are sharded; norms are replicated.
-distributed::ParallelPlan llama_plan() {
+distributed::ParallelPlan llama_plan(const ParallelizeOptions& options) {
   using distributed::ColwiseParallel;
   using distributed::HeadParallel;
-  using distributed::Replicate;
   using distributed::RowwiseParallel;
   return {{"token_embedding", RowwiseParallel{}},
           {"blocks.*.attention", HeadParallel{}},
           {"blocks.*.feed_forward.gate", ColwiseParallel{}},
           {"blocks.*.feed_forward.up", ColwiseParallel{}},
           {"blocks.*.feed_forward.down", RowwiseParallel{}},
-          {"head", ColwiseParallel{.output_layout = Replicate{}}}};
+          {"head", ColwiseParallel{.output_layout = logits_layout(options)}}};
 }
 
 }  // namespace
 
 void parallelize(Llama& model, const ParallelizeOptions& options) {
-  cut_layers(model, options, llama_plan());
+  cut_layers(model, options, llama_plan(options));
   for (LlamaBlock& block : model.blocks()) shard_block(block, "feed_forward", options);
   shard_module(model, options);
 }
@@ -75,23 +78,22 @@ namespace {
 // - Recompute: every block, or its feed_forward.
 // - Tensor parallelism: heads of both attentions, the feed-forward's inner width and the vocabulary
 //   are sharded; positions and norms are replicated.
-distributed::ParallelPlan encoder_decoder_plan() {
+distributed::ParallelPlan encoder_decoder_plan(const ParallelizeOptions& options) {
   using distributed::ColwiseParallel;
   using distributed::HeadParallel;
-  using distributed::Replicate;
   using distributed::RowwiseParallel;
   return {{"*_embedding", RowwiseParallel{}},
           {"*coder.*.attention", HeadParallel{}},
           {"decoder.*.cross_attention", HeadParallel{}},
           {"*coder.*.feed_forward.up", ColwiseParallel{}},
           {"*coder.*.feed_forward.down", RowwiseParallel{}},
-          {"head", ColwiseParallel{.output_layout = Replicate{}}}};
+          {"head", ColwiseParallel{.output_layout = logits_layout(options)}}};
 }
 
 }  // namespace
 
 void parallelize(EncoderDecoder& model, const ParallelizeOptions& options) {
-  cut_layers(model, options, encoder_decoder_plan());
+  cut_layers(model, options, encoder_decoder_plan(options));
   for (PreNormBlock& block : model.encoder_blocks()) shard_block(block, "feed_forward", options);
   for (DecoderBlock& block : model.decoder_blocks()) shard_block(block, "feed_forward", options);
   shard_module(model, options);

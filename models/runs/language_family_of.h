@@ -51,10 +51,11 @@ class LanguageNetOf final : public LanguageNet {
       : model_(options), expert_part_(expert_part) {}
   Model& model() { return model_; }
   nn::Module& module() override { return model_; }
-  LanguageModel language_model() override { return models::language_model(model_); }
+  LanguageModel language_model() override { return models::language_model(model_, parallel_); }
   Variable hidden(const Variable& tokens) override { return states_of(model_.hidden(tokens)); }
   void parallelize(const ParallelizeOptions& options) override {
     models::parallelize(model_, options);
+    parallel_ = options;
   }
   std::int64_t matmul_parameters() override {
     return count_matmul_parameters(model_, [this](const std::string& name) {
@@ -72,6 +73,7 @@ class LanguageNetOf final : public LanguageNet {
 
   Model model_;
   double expert_part_;
+  ParallelizeOptions parallel_;
 };
 
 template <class Model, class Preset>

@@ -30,7 +30,9 @@ LanguageRun build_on_ranks(const distributed::World& world, const TrainOptions& 
   LanguageRun run{.precision = precision_named(options.precision),
                   .meshes = make_meshes(world, plan_mesh(options)),
                   .net = build_net(options, vocab_size)};
-  run.net->parallelize(parallelize_options(options, run.meshes));
+  ParallelizeOptions parallel = parallelize_options(options, run.meshes);
+  parallel.loss_parallel = true;
+  run.net->parallelize(parallel);
   return run;
 }
 

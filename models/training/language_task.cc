@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "tessera/autograd/ops/ops.h"
 #include "tessera/distributed/mesh/placement.h"
 #include "tessera/distributed/parameters/mesh_impl.h"
 #include "tessera/models/eval_scope.h"
@@ -45,10 +44,6 @@ distributed::DeviceMesh data_mesh(const distributed::World& world,
   TESSERA_CHECK(options.prefetch >= 0, kWhere, "prefetch is {}; it must be 0 or more batches",
                 options.prefetch);
   return mesh;
-}
-
-Variable cross_entropy_sum(const Variable& logits, const Tensor& targets) {
-  return cross_entropy(logits, targets, LossReduction::kSum);
 }
 
 }  // namespace
@@ -90,7 +85,7 @@ BatchShare LanguageTask::load(std::int64_t step) {
 LossSum LanguageTask::loss(std::int64_t begin, std::int64_t end) {
   const Tensor tokens = tokens_.part(begin, end), targets = targets_.part(begin, end);
   const LanguageModelResult result = model_.forward(tokens, {});
-  return {.sum = cross_entropy_sum(result.logits, targets), .auxiliary = result.auxiliary_loss};
+  return {.sum = token_loss(model_, result.logits, targets), .auxiliary = result.auxiliary_loss};
 }
 
 std::string LanguageTask::data_fingerprint() const {
@@ -126,7 +121,7 @@ EvalMetrics LanguageTask::evaluate() {
     for (const std::int64_t target : targets.to_vector<std::int64_t>()) bytes += bytes_of(target);
     const LanguageModelResult result = model_.forward(to_device(tokens, world_.device()), {});
     const Tensor wanted = to_device(targets, world_.device());
-    const double sum = host_value(cross_entropy_sum(result.logits, wanted).tensor());
+    const double sum = host_value(token_loss(model_, result.logits, wanted).tensor());
     loss.add_sum(sum, static_cast<double>(targets.numel()));
     byte_loss.add_sum(sum, bytes);
   }

@@ -37,6 +37,8 @@ Tensor reduced(const Variable& x, const Mesh& mesh, const std::string& axis) {
   return y;
 }
 
+std::int64_t chunk_length(std::int64_t n, std::int64_t ranks) { return (n + ranks - 1) / ranks; }
+
 // One dim over the ranks: this one has the elements [begin, begin + count) of `extent`.
 struct AxisShard {
   int dim;
@@ -51,10 +53,8 @@ AxisShard shard_of(const char* name, const Tensor& x, int dim, std::int64_t exte
   const int wrapped = dim < 0 ? dim + x.ndim() : dim;
   TESSERA_CHECK(wrapped >= 0 && wrapped < x.ndim(), name,
                 "a tensor of shape {} has no dim {} to have parts along", x.shape().str(), dim);
-  const std::int64_t ranks = mesh.size(axis);
-  const std::int64_t chunk = (extent + ranks - 1) / ranks;
-  const std::int64_t begin = std::min(extent, chunk * mesh.rank(axis));
-  return {wrapped, extent, chunk, begin, std::min(extent, begin + chunk) - begin};
+  const RankPart mine = part_of(extent, mesh, axis);
+  return {wrapped, extent, chunk_length(extent, mesh.size(axis)), mine.begin, mine.count};
 }
 
 // How the whole is sharded of which x is this rank's part.
@@ -102,6 +102,12 @@ Tensor part_of_sum(const Tensor& whole, const AxisShard& shard, const Mesh& mesh
 }
 
 }  // namespace
+
+RankPart part_of(std::int64_t n, const Mesh& mesh, const std::string& axis) {
+  const std::int64_t chunk = chunk_length(n, mesh.size(axis));
+  const std::int64_t begin = std::min(n, chunk * mesh.rank(axis));
+  return {.begin = begin, .count = std::min(n, begin + chunk) - begin};
+}
 
 Variable all_reduce(const Variable& x, const MeshHandle& mesh, const std::string& axis) {
   constexpr const char* kName = "nn.all_reduce";

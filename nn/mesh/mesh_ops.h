@@ -56,6 +56,13 @@ Variable all_to_all(const Variable& x, const std::shared_ptr<const Mesh>& mesh,
 Variable all_to_all(const Variable& x, const std::shared_ptr<const Mesh>& mesh,
                     const std::string& axis);
 
+/// This rank's part of n things over the ranks of an axis: chunk `rank` by the rule of torch.chunk.
+struct RankPart {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+RankPart part_of(std::int64_t n, const Mesh& mesh, const std::string& axis);
+
 /// The dim that ranks hold parts of.
 struct PartsOptions {
   int dim = 0;              ///< negative ones count from the back

@@ -13,9 +13,14 @@ using BadTarget = void (*)(std::int64_t row, std::int64_t target, std::int64_t c
 
 /// Shared by forward and derivative. p = softmax(logits), w = class weights or 1, s = smoothing:
 ///   loss = -(1 - s) w[target] log p[target] - s / classes * sum_c w[c] log p[c]
+///
+/// The logits' columns are the classes from `first` on: all of them, or a part, whose terms of the loss
+/// are computed with p = softmax over the part.
 struct CrossEntropyTargets {
   ConstView targets;  ///< [rows], i64 or i32, any stride
   ConstView weight;   ///< [classes] in the compute type, contiguous; may be undefined
+  std::int64_t first = 0;
+  std::int64_t classes = 0;  ///< of all parts
   std::int64_t ignore_index = -100;
   double smoothing = 0;
   BadTarget bad_target = nullptr;
@@ -23,8 +28,10 @@ struct CrossEntropyTargets {
 
 struct CrossEntropyKernel {
   static constexpr const char* kName = "cross_entropy";
-  /// logits [rows, classes], floating, any strides; the results [rows], contiguous, in the compute
+  /// logits [rows, columns], floating, any strides; the results [rows], contiguous, in the compute
   /// type. row_weight is w[target]. Rows whose target is ignore_index have row_weight 0 and loss 0.
+  /// Of a part, row_weight is 0 where the target is in another part; where all of its logits are -inf,
+  /// or it has none, log_sum_exp is -inf and loss 0.
   struct Args {
     ConstView logits;
     CrossEntropyTargets targets;
@@ -54,10 +61,10 @@ struct CrossEntropyKernel {
 struct CrossEntropyBackwardKernel {
   static constexpr const char* kName = "cross_entropy_backward";
   /// dlogits = dloss[row] * ((1 - s) w[t] (p - onehot(t)) + s / classes (p sum_c w[c] - w)), and 0
-  /// in ignored rows. Otherwise as above. dlogits [rows, classes] is floating, any strides; dloss
-  /// [rows] and log_sum_exp [rows] are in the compute type, dloss with any stride. dlogits may be
-  /// the same view as logits: each element is read only by the thread that writes it, before it
-  /// writes.
+  /// in ignored rows, with p = exp(logits - log_sum_exp): log_sum_exp is that of all classes, and the
+  /// sum is over all. dlogits [rows, columns] is floating, any strides; dloss [rows] and
+  /// log_sum_exp [rows] are in the compute type, dloss with any stride. dlogits may be the same view as
+  /// logits: each element is read only by the thread that writes it, before it writes.
   struct Args {
     ConstView dloss;
     ConstView logits;

@@ -23,15 +23,28 @@ constexpr const char* kForward = "cross_entropy";
 constexpr const char* kBackward = "cross_entropy_rows_backward";
 constexpr const char* kBackwardInPlace = "cross_entropy_rows_backward_";
 
-void check_options(const char* where, const Tensor& logits, const CrossEntropyOptions& options) {
+// The part, with the number of all classes.
+ClassPart checked_part(const char* where, const Tensor& logits, const ClassPart& part) {
+  const std::int64_t columns = logits.dim(-1);
+  if (part.classes == 0 && part.first == 0) return {.classes = columns};
+  TESSERA_CHECK(
+      part.first >= 0 && columns <= part.classes - part.first, where,
+      "logits of shape {} are {} classes from {} on, of {} in all parts; they must lie in "
+      "[0, {})",
+      logits.shape().str(), columns, part.first, part.classes, part.classes);
+  return part;
+}
+
+void check_options(const char* where, const Tensor& logits, const CrossEntropyOptions& options,
+                   const ClassPart& part) {
   TESSERA_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, where,
                 "label_smoothing is {}; it must lie in [0, 1]", options.label_smoothing);
   if (!options.weight.defined()) return;
   ops::check_floating(where, options.weight);
   ops::check_same_device(where, logits, options.weight);
-  TESSERA_CHECK(options.weight.shape() == Shape{logits.dim(-1)}, where,
+  TESSERA_CHECK(options.weight.shape() == Shape{part.classes}, where,
                 "the weight has shape {}; logits of shape {} need one of shape {}",
-                options.weight.shape().str(), logits.shape().str(), Shape{logits.dim(-1)}.str());
+                options.weight.shape().str(), logits.shape().str(), Shape{part.classes}.str());
 }
 
 void check_rows(const char* where, const Tensor& logits, const Tensor& targets) {
@@ -81,9 +94,12 @@ struct Targets {
     if (options.weight.defined())
       weight = contiguous(in_dtype(options.weight, compute_dtype(logits.dtype())));
   }
-  CrossEntropyTargets arguments(const CrossEntropyOptions& options, BadTarget bad_target) const {
+  CrossEntropyTargets arguments(const CrossEntropyOptions& options, const ClassPart& part,
+                                BadTarget bad_target) const {
     return {.targets = read(indices),
             .weight = weight.defined() ? read(weight) : ConstView{},
+            .first = part.first,
+            .classes = part.classes,
             .ignore_index = options.ignore_index,
             .smoothing = options.label_smoothing,
             .bad_target = bad_target};
@@ -96,11 +112,13 @@ struct BackwardOperands {
   const Tensor& targets;
   const Tensor& log_sum_exp;
   const CrossEntropyOptions& options;
+  ClassPart part;
 };
 
-void check_backward(const char* where, const Tensor& logits, const BackwardOperands& in) {
+void check_backward(const char* where, const Tensor& logits, BackwardOperands& in) {
   check_rows(where, logits, in.targets);
-  check_options(where, logits, in.options);
+  in.part = checked_part(where, logits, in.part);
+  check_options(where, logits, in.options, in.part);
   check_row_values(where, logits, "dloss", in.dloss);
   check_row_values(where, logits, "log_sum_exp", in.log_sum_exp);
 }
@@ -115,20 +133,21 @@ template <const char* const& where>
 void launch_backward(const Tensor& logits, const BackwardOperands& in, const View& dlogits) {
   const Targets t(logits, in.targets, in.options);
   const Tensor d = as_rows(in.dloss), l = as_rows(contiguous(in.log_sum_exp));
-  launch<CrossEntropyBackwardKernel>(logits.device(),
-                                     {.dloss = read(d),
-                                      .logits = read(logits),
-                                      .targets = t.arguments(in.options, throw_bad_target<where>),
-                                      .log_sum_exp = read(l),
-                                      .dlogits = dlogits});
+  launch<CrossEntropyBackwardKernel>(
+      logits.device(), {.dloss = read(d),
+                        .logits = read(logits),
+                        .targets = t.arguments(in.options, in.part, throw_bad_target<where>),
+                        .log_sum_exp = read(l),
+                        .dlogits = dlogits});
 }
 
 }  // namespace
 
 CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& targets,
-                                      const CrossEntropyOptions& options) {
+                                      const CrossEntropyOptions& options, const ClassPart& part) {
   check_rows(kForward, logits, targets);
-  check_options(kForward, logits, options);
+  const ClassPart columns = checked_part(kForward, logits, part);
+  check_options(kForward, logits, options, columns);
   const TensorOptions kind{.dtype = compute_dtype(logits.dtype()), .device = logits.device()};
   const CrossEntropyResult out{.loss = Tensor::empty(targets.shape(), kind),
                                .log_sum_exp = Tensor::empty(targets.shape(), kind),
@@ -138,7 +157,7 @@ CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& target
   const Shape rows{targets.numel()};
   launch<CrossEntropyKernel>(logits.device(),
                              {.logits = read(x),
-                              .targets = t.arguments(options, throw_bad_target<kForward>),
+                              .targets = t.arguments(options, columns, throw_bad_target<kForward>),
                               .loss = write(out.loss.view(rows)),
                               .log_sum_exp = write(out.log_sum_exp.view(rows)),
                               .row_weight = write(out.row_weight.view(rows))});
@@ -173,8 +192,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 }
 
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,
-                                   const Tensor& log_sum_exp, const CrossEntropyOptions& options) {
-  const BackwardOperands in{dloss, targets, log_sum_exp, options};
+                                   const Tensor& log_sum_exp, const CrossEntropyOptions& options,
+                                   const ClassPart& part) {
+  BackwardOperands in{dloss, targets, log_sum_exp, options, part};
   check_backward(kBackward, logits, in);
   const Tensor x = as_matrix(logits);
   // If the logits had to be copied, the copy may be overwritten.
@@ -188,8 +208,9 @@ Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, co
 }
 
 void cross_entropy_rows_backward_(const Tensor& logits, const Tensor& dloss, const Tensor& targets,
-                                  const Tensor& log_sum_exp, const CrossEntropyOptions& options) {
-  const BackwardOperands in{dloss, targets, log_sum_exp, options};
+                                  const Tensor& log_sum_exp, const CrossEntropyOptions& options,
+                                  const ClassPart& part) {
+  BackwardOperands in{dloss, targets, log_sum_exp, options, part};
   check_backward(kBackwardInPlace, logits, in);
   ops::check_writable(kBackwardInPlace, logits);
   check_apart("dloss", logits, dloss);

@@ -42,15 +42,27 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
-/// The parts: the loss of each row, and the values for the derivative. Shaped like targets; f32 for
+/// A cross entropy whose classes are in parts has this part's classes as columns of the logits: those
+/// from `first` on. The weight is that of all classes.
+struct ClassPart {
+  std::int64_t first = 0;
+  std::int64_t classes = 0;  ///< of all parts; 0: the logits have all classes
+};
+
+/// The steps: the loss of each row, and the values for the derivative. Shaped like targets; f32 for
 /// 16-bit logits, else logits' dtype.
+///
+/// Of a part, loss is the sum of its classes' terms with p = softmax over this part. The loss of all
+/// parts follows from these results of each (autograd/ops/class_parts.h). A part whose logits are all
+/// -inf, or which has no class, has the loss 0 and the log_sum_exp -inf.
 struct CrossEntropyResult {
   Tensor loss;         ///< 0 in ignored rows
   Tensor log_sum_exp;  ///< log(sum(exp(logits)))
-  Tensor row_weight;   ///< w[target]; 0 in ignored rows
+  Tensor row_weight;   ///< w[target]; 0 in ignored rows, and where another part has the target
 };
 CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& targets,
-                                      const CrossEntropyOptions& options = {});
+                                      const CrossEntropyOptions& options = {},
+                                      const ClassPart& part = {});
 
 struct ReducedLoss {
   Tensor loss;          ///< in the dtype of rows.loss
@@ -61,17 +73,20 @@ ReducedLoss reduce_loss(const CrossEntropyResult& rows, LossReduction reduction)
 /// The gradient of logits from the gradient of each row's loss, `dloss`, which has the dtype and
 /// shape of log_sum_exp:
 ///   dloss ((1 - s) w[target] (p - onehot(target)) + s / classes (p sum_c w[c] - w)),
-/// and 0 in ignored rows.
+/// and 0 in ignored rows, with p = exp(logits - log_sum_exp). Of a part, log_sum_exp is that of all
+/// classes.
 Tensor cross_entropy_rows_backward(const Tensor& dloss, const Tensor& logits, const Tensor& targets,
                                    const Tensor& log_sum_exp,
-                                   const CrossEntropyOptions& options = {});
+                                   const CrossEntropyOptions& options = {},
+                                   const ClassPart& part = {});
 /// The same bits, written over the logits, which saves the memory of a result. The other operands
 /// must not share memory with the logits, and the logits must not have overlapping elements (from
 /// expand), else InvalidArgument. Non-contiguous logits that do not have 2 dims need a temporary
 /// copy.
 void cross_entropy_rows_backward_(const Tensor& logits, const Tensor& dloss, const Tensor& targets,
                                   const Tensor& log_sum_exp,
-                                  const CrossEntropyOptions& options = {});
+                                  const CrossEntropyOptions& options = {},
+                                  const ClassPart& part = {});
 
 // Rotary position embedding (Su et al., "RoFormer", 2021): pairs of features are rotated by an
 // angle that grows with the position.

@@ -24,11 +24,15 @@ struct Case {
   double smoothing = 0;
   DType target_dtype = DType::kI64;
   std::int64_t target_stride = 1;
+  std::int64_t first = 0;  // class of the first column
+  std::int64_t all = 0;    // classes of all parts; 0: the logits have all
 
+  std::int64_t all_classes() const { return all > 0 ? all : classes; }
   DType compute() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
   std::string name() const {
     return row_case(dtype, rows, classes, layout) + (weighted ? ", weighted" : "") +
-           (smoothing > 0 ? ", smoothed" : "");
+           (smoothing > 0 ? ", smoothed" : "") +
+           (all > 0 ? ", from " + std::to_string(first) + " of " + std::to_string(all) : "");
   }
 };
 
@@ -37,14 +41,16 @@ struct Operands {
   explicit Operands(const Case& c)
       : logits(rows_tensor(c.dtype, c.rows, c.classes, c.layout).random(-5, 5)),
         targets(HostTensor(c.target_dtype, {c.rows}, {c.target_stride}).filled([&](std::int64_t i) {
-          return i % 3 == 2 ? -100.0 : static_cast<double>((i * 7 + 1) % c.classes);
+          return i % 3 == 2 ? -100.0 : static_cast<double>((i * 7 + 1) % c.all_classes());
         })),
-        weight(HostTensor(c.compute(), {c.classes}).random(0.5, 2)),
+        weight(HostTensor(c.compute(), {c.all_classes()}).random(0.5, 2)),
         first(c.compute(), {c.rows}),
         second(HostTensor(c.compute(), {c.rows}).random(2, 3)),
         third(HostTensor(c.compute(), {c.rows}).random(-1, 1)) {
     shared.targets = targets;
     if (c.weighted) shared.weight = weight;
+    shared.first = c.first;
+    shared.classes = c.all_classes();
     shared.smoothing = c.smoothing;
     shared.bad_target = bad_target;
   }
@@ -119,6 +125,27 @@ TEST_CASE("cross entropy with class weights and smoothing") {
   }
 }
 
+// Most targets are in other parts.
+TEST_CASE("cross entropy of a part of the classes") {
+  for (const DType dtype : kFloating) {
+    for (const double smoothing : {0.0, 0.1}) {
+      for (const bool weighted : {false, true}) {
+        for (const std::int64_t first : {0, 3, 8, 33}) {
+          for (const std::int64_t classes : {1, 8, 1000})
+            compare_both({.dtype = dtype,
+                          .rows = 19,
+                          .classes = classes,
+                          .weighted = weighted,
+                          .smoothing = smoothing,
+                          .first = first,
+                          .all = first + classes + 5});
+        }
+      }
+    }
+  }
+  compare_forward({.classes = 0, .smoothing = 0.1, .first = 7, .all = 7});
+}
+
 TEST_CASE("cross entropy of large vocabularies, of many rows, of i32 targets with a stride") {
   compare_both({.dtype = DType::kBF16, .rows = 3, .classes = 50257});
   compare_both({.dtype = DType::kF32, .rows = 2, .classes = 128256});
@@ -147,6 +174,14 @@ TEST_CASE("cross entropy of infinite logits gives what the CPU gives") {
   args.log_sum_exp = o.second;
   args.row_weight = o.third;
   compare_devices<CrossEntropyKernel>("special", args, close_in(DType::kF32));
+  // A part of which nothing, or only NaN, is a number.
+  args.targets.classes = 90;
+  args.targets.smoothing = 0.1;
+  const HostTensor low = HostTensor(DType::kF32, {4, 70}).filled([=](std::int64_t i) {
+    return i / 70 == 1 ? std::nan("") : i / 70 == 2 && i % 70 > 60 ? 1.0 : -infinity;
+  });
+  args.logits = low;
+  compare_devices<CrossEntropyKernel>("low", args, close_in(DType::kF32));
 }
 
 // Nothing is read or written out of range, and the next wait throws the CPU's text.
@@ -161,6 +196,7 @@ TEST_CASE("a target outside the classes is reported, by forward and backward") {
     CrossEntropyTargets shared;
     shared.targets = {.data = targets.data(), .dtype = DType::kI64, .shape = {2}, .strides = {1}};
     shared.bad_target = bad_target;
+    shared.classes = 10;
     const ConstView x{
         .data = logits.data(), .dtype = DType::kF32, .shape = {2, 10}, .strides = {10, 1}};
     CrossEntropyKernel::Args forward;

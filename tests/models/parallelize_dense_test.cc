@@ -2,11 +2,16 @@
 // models, in every mode, with recomputation and tensor parallelism, and decode to the same logits.
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/distributed/mesh/device_mesh.h"
+#include "tessera/distributed/mesh/placement.h"
+#include "tessera/models/generate.h"
+#include "tessera/nn/init.h"
 #include "tessera/tensor/error.h"
 #include "tessera/tensor/ops/ops.h"
 #include "tessera/tests/models/parallel_reference.h"
@@ -226,6 +231,74 @@ TESSERA_RANK_TEST_WITH("tensor parallelism divides heads, widths and vocabulary"
   t.check(rows("blocks.1.feed_forward.up.weight") == (is_first ? 5 : 4), "rows of up");
   t.check(model.get_parameter("blocks.1.feed_forward.down.weight").shape()[1] == (is_first ? 5 : 4),
           "columns of down");
+}
+
+template <class Model>
+void check_logits_in_parts(RankTest& t, const typename Model::Options& options) {
+  const distributed::DeviceMesh mesh({"data", "tensor"}, {1, t.size()}, t.world().group(),
+                                     t.world().device());
+  const ParallelizeOptions parts{.mesh = mesh["data"],
+                                 .precision = precision_named("f64"),
+                                 .tensor_mesh = mesh["tensor"],
+                                 .loss_parallel = true};
+  Model plain(options), parallel(options);
+  parallelize(parallel, parts);
+  for (nn::Module* module : std::initializer_list<nn::Module*>{&plain, &parallel})
+    nn::initialize(*module, {.seed = 2, .device = t.world().device()});
+  plain.eval();
+  parallel.eval();
+  const LanguageModel language = language_model(parallel, parts), whole = language_model(plain);
+  const Tensor tokens = samples(0, 3).tensor(), targets = samples(3, 6).tensor();
+  const Variable expected = whole.forward(tokens, {}).logits;
+  const Variable logits = language.forward(tokens, {}).logits;
+  const distributed::Chunk mine = distributed::chunk_of(kVocab, t.size(), t.rank());
+  constexpr testing::Tolerance kClose{1e-10, 1e-12};
+  t.check_close(logits.tensor(), contiguous(expected.tensor().narrow(2, mine.begin, mine.rows())),
+                kClose, "this rank's logits");
+  t.check_close(all_logits(language, logits).tensor(), expected.tensor(), kClose, "all logits");
+  t.check_close(token_loss(language, logits, targets).tensor(),
+                token_loss(whole, expected, targets).tensor(), kClose, "loss");
+  const std::vector<std::int32_t> prompt = {3, 1, 4};
+  t.check(generate(language, prompt, {.max_tokens = 9, .seed = 6}) ==
+              generate(whole, prompt, {.max_tokens = 9, .seed = 6}),
+          "the text");
+  t.check_throws<InvalidArgument>("give its options to language_model() too",
+                                  [&] { token_loss(language_model(parallel), logits, targets); });
+  t.check_throws<InvalidArgument>("[models.all_logits]", [&] { all_logits(whole, logits); });
+}
+
+TESSERA_RANK_TEST_WITH("with loss parallelism each rank has its part of the logits",
+                       "[parallelize]", {.worlds = {2, 3}}) {
+  check_logits_in_parts<Gpt>(t, {.layers = 2,
+                                 .vocab_size = kVocab,
+                                 .max_seq_len = kLength,
+                                 .dim = 12,
+                                 .heads = 6,
+                                 .dtype = DType::kF64});
+  check_logits_in_parts<Llama>(t, {.layers = 1,
+                                   .vocab_size = kVocab,
+                                   .max_seq_len = kLength,
+                                   .dim = 12,
+                                   .heads = 6,
+                                   .kv_heads = 6,
+                                   .ffn_dim = 9,
+                                   .dtype = DType::kF64});
+}
+
+// Its head is whole.
+TESSERA_RANK_TEST_WITH("loss parallelism changes nothing for the small transformer",
+                       "[parallelize]", {.worlds = {2}}) {
+  const distributed::DeviceMesh mesh({"data", "tensor"}, {1, 2}, t.world().group(),
+                                     t.world().device());
+  const ParallelizeOptions options{
+      .mesh = mesh["data"], .tensor_mesh = mesh["tensor"], .loss_parallel = true};
+  Transformer model(
+      {.layers = 1, .vocab_size = kVocab, .max_seq_len = kLength, .dim = 8, .heads = 2});
+  parallelize(model, options);
+  nn::initialize(model, {.seed = 2, .device = t.world().device()});
+  const LanguageModel language = language_model(model, options);
+  t.check(language.vocabulary_mesh == nullptr, "no mesh");
+  t.check(language.forward(samples(0, 2).tensor(), {}).logits.dim(-1) == kVocab, "all logits");
 }
 
 TESSERA_RANK_TEST_WITH("key-value heads that the ranks do not divide are refused", "[parallelize]",

@@ -70,6 +70,7 @@ RunResult run_language(distributed::World& world, const RunOptions& options) {
                       .precision = precision,
                       .recompute = options.recompute,
                       .tensor_mesh = meshes.tensor,
+                      .loss_parallel = true,
                       .expert_mesh = meshes.expert});
   nn::initialize(model->module(), {.seed = 3, .device = world.device()});
   const auto optimizer = run_optimizer(model->module(), options.adamw);

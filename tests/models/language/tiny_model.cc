@@ -13,13 +13,17 @@ class TinyModelOf final : public TinyModel {
  public:
   explicit TinyModelOf(const typename Model::Options& options) : model_(options) {}
   nn::Module& module() override { return model_; }
-  models::LanguageModel language_model() override { return models::language_model(model_); }
+  models::LanguageModel language_model() override {
+    return models::language_model(model_, parallel_);
+  }
   void parallelize(const models::ParallelizeOptions& options) override {
     models::parallelize(model_, options);
+    parallel_ = options;
   }
 
  private:
   Model model_;
+  models::ParallelizeOptions parallel_;
 };
 
 std::unique_ptr<TinyModel> transformer(const TinyModelOptions& options) {

@@ -1,4 +1,10 @@
-// The derivative of cross entropy written over the logits: bits, layouts, memory, errors.
+// The derivative of cross entropy written over the logits: bits, layouts, memory, errors. Classes in
+// parts.
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -117,6 +123,141 @@ TEST_CASE("cross entropy over the logits: errors") {
   CHECK(thrown_by_kernel<InvalidArgument>([&] {
           cross_entropy_rows_backward_(x, rows, bad, rows);
         }) == tag + "target 4 in row 1 is outside [0, 4); targets are class indices");
+}
+
+}  // namespace
+
+// Cross entropy whose classes are in parts.
+
+namespace {
+
+struct PartCase {
+  Tensor logits;
+  Tensor targets;
+  CrossEntropyOptions options;
+};
+
+// The terms of columns [begin, end) by the formula, in f64, with p = softmax over these columns.
+struct PartRow {
+  double loss = 0, log_sum_exp = 0, row_weight = 0;
+};
+PartRow expected_row(const PartCase& c, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  const auto x = cast(c.logits, DType::kF64).select(0, row).to_vector<double>();
+  const std::int64_t target = c.targets.to_vector<std::int64_t>()[static_cast<std::size_t>(row)];
+  if (target == c.options.ignore_index) return {};
+  const std::vector<double> weights = c.options.weight.defined()
+                                          ? cast(c.options.weight, DType::kF64).to_vector<double>()
+                                          : std::vector<double>(x.size(), 1);
+  const double s = c.options.label_smoothing;
+  double sum = 0;
+  for (std::int64_t i = begin; i < end; ++i) sum += std::exp(x[static_cast<std::size_t>(i)]);
+  PartRow out{.log_sum_exp = std::log(sum)};
+  for (std::int64_t i = begin; i < end; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const double away = weights[at] * (out.log_sum_exp - x[at]);
+    if (i == target) out.row_weight = weights[at];
+    out.loss += (i == target ? (1 - s) * away : 0) + s / static_cast<double>(x.size()) * away;
+  }
+  return out;
+}
+
+void check_part(const PartCase& c, std::int64_t begin, std::int64_t end) {
+  INFO(dtype_name(c.logits.dtype())
+       << " [" << begin << ", " << end << ") of " << c.logits.shape().str() << " "
+       << c.options.label_smoothing << c.options.weight.defined());
+  const ClassPart part{.first = begin, .classes = c.logits.dim(1)};
+  const Tensor own = c.logits.slice(1, begin, end);
+  const CrossEntropyResult rows = cross_entropy_rows(own, c.targets, c.options, part);
+  std::vector<double> loss, log_sum_exp, weight;
+  for (std::int64_t row = 0; row < c.logits.dim(0); ++row) {
+    const PartRow expected = expected_row(c, row, begin, end);
+    loss.push_back(expected.loss);
+    log_sum_exp.push_back(expected.log_sum_exp);
+    weight.push_back(expected.row_weight);
+  }
+  const Tolerance tolerance = default_tolerance(rows.loss.dtype());
+  const auto check = [&](const Tensor& values, const std::vector<double>& expected) {
+    const Shape shape{static_cast<std::int64_t>(expected.size())};
+    CHECK(all_close(values, cast(Tensor::from_vector(expected, shape), values.dtype()), tolerance));
+  };
+  check(rows.loss, loss);
+  check(rows.log_sum_exp, log_sum_exp);
+  check(rows.row_weight, weight);
+
+  // The derivative has the columns that the whole one has.
+  const Tensor sums = cross_entropy_rows(c.logits, c.targets, c.options).log_sum_exp;
+  const Tensor d = cast(spread_tensor<double>({c.logits.dim(0)}), sums.dtype());
+  const Tensor whole = cross_entropy_rows_backward(d, c.logits, c.targets, sums, c.options);
+  const Tensor columns = contiguous(whole.slice(1, begin, end));
+  CHECK(all_close(cross_entropy_rows_backward(d, own, c.targets, sums, c.options, part), columns));
+  const Tensor over = clone(own);
+  cross_entropy_rows_backward_(over, d, c.targets, sums, c.options, part);
+  CHECK(all_close(over, columns));
+}
+
+TEST_CASE("cross entropy: the terms of a part of the classes, and their derivative") {
+  for (const DType dtype : kFloatingDTypes) {
+    for (const double smoothing : {0.0, 0.1}) {
+      for (const bool weighted : {false, true}) {
+        const PartCase c{
+            .logits = cast(spread_tensor<double>({7, 37}, -4, 4), dtype),
+            .targets = some_targets({7}, 37),
+            .options = {.label_smoothing = smoothing,
+                        .weight = weighted ? spread_tensor<double>({37}, 0.5, 2) : Tensor()}};
+        for (const auto& [begin, end] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+                 {0, 13}, {13, 26}, {26, 37}, {5, 6}, {0, 37}})
+          check_part(c, begin, end);
+      }
+    }
+  }
+}
+
+TEST_CASE("cross entropy: a part that has no class, only infinite logits, or NaN") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Tensor t = Tensor::from_vector<std::int64_t>({1, 4, -100}, {3});
+  const auto rows = [&](const Tensor& x, std::int64_t first) {
+    return cross_entropy_rows(x, t, {.label_smoothing = 0.1}, {.first = first, .classes = 6});
+  };
+  for (const CrossEntropyResult& none :
+       {rows(zeros({3, 0}), 6), rows(full({3, 2}, -kInfinity), 4)}) {
+    CHECK(all_equal(none.loss, zeros({3})));
+    CHECK(none.log_sum_exp.to_vector<float>() ==
+          std::vector<float>{-static_cast<float>(kInfinity), -static_cast<float>(kInfinity), 0});
+  }
+  for (const float log_sum : rows(full({3, 2}, std::nan("")), 4).log_sum_exp.to_vector<float>())
+    CHECK((std::isnan(log_sum) || log_sum == 0));
+  CHECK(std::isnan(rows(full({3, 2}, std::nan("")), 4).log_sum_exp.to_vector<float>()[0]));
+  CHECK(std::isnan(rows(full({3, 2}, kInfinity), 4).log_sum_exp.to_vector<float>()[0]));
+  // All classes: as softmax.
+  const Tensor all = full({3, 6}, -kInfinity);
+  CHECK(std::isnan(cross_entropy_rows(all, t).log_sum_exp.to_vector<float>()[0]));
+  const Tensor d = full({3}, 1), sums = zeros({3});
+  CHECK(cross_entropy_rows_backward(d, zeros({3, 0}), t, sums, {}, {.first = 6, .classes = 6})
+            .shape() == Shape{3, 0});
+}
+
+TEST_CASE("cross entropy: parts that do not lie in the classes, and targets of another part") {
+  const Tensor x = zeros({3, 4}), t = Tensor::from_vector<std::int64_t>({0, 4, 9}, {3});
+  const auto message = [&](const ClassPart& part, const CrossEntropyOptions& options = {}) {
+    return thrown<InvalidArgument>([&] { cross_entropy_rows(x, t, options, part); });
+  };
+  const std::string text = "[cross_entropy] logits of shape [3, 4] are 4 classes from ";
+  CHECK(message({.first = 7, .classes = 10}) ==
+        text + "7 on, of 10 in all parts; they must lie in [0, 10)");
+  CHECK(message({.first = -1, .classes = 10}) ==
+        text + "-1 on, of 10 in all parts; they must lie in [0, 10)");
+  CHECK(message({.first = 1}) == text + "1 on, of 0 in all parts; they must lie in [0, 0)");
+  CHECK(message({.classes = 10}, {.weight = zeros({4})}) ==
+        "[cross_entropy] the weight has shape [4]; logits of shape [3, 4] need one of shape [10]");
+  CHECK(thrown<InvalidArgument>([&] {
+          cross_entropy_rows_backward_(x, zeros({3}), t, zeros({3}), {},
+                                       {.first = 7, .classes = 10});
+        }) ==
+        "[cross_entropy_rows_backward_] logits of shape [3, 4] are 4 classes from 7 on, of 10 "
+        "in all parts; they must lie in [0, 10)");
+  CHECK(thrown_by_kernel<InvalidArgument>([&] {
+          cross_entropy_rows(x, t, {}, {.first = 4, .classes = 9});
+        }) == "[cross_entropy] target 9 in row 2 is outside [0, 9); targets are class indices");
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Key<C> first_largest_of_row(const C* x, std::int64_t first, const PoolSpan& colu
 }
 
 // dx = the sums of the dy whose index names an element. The sums of 16-bit elements are formed in
-// `sums`, only where there are some.
+// `sums`: of a whole plane, or, of few outputs, only where there are some.
 template <class T, class C>
 void scatter_plane(const PoolGeometry& g, const C* dy, const std::int64_t* indices, C* sums,
                    T* dx) {
@@ -93,10 +93,16 @@ void scatter_plane(const PoolGeometry& g, const C* dy, const std::int64_t* indic
       if (static_cast<std::uint64_t>(indices[o]) < inside) body(indices[o], o);
     }
   };
-  std::fill_n(dx, g.inputs(), T{});
+  constexpr std::int64_t kFew = 8;
   if constexpr (std::is_same_v<T, C>) {
+    std::fill_n(dx, g.inputs(), T{});
     for_each([&](std::int64_t at, std::int64_t o) { dx[at] += dy[o]; });
+  } else if (g.outputs() * kFew >= g.inputs()) {
+    std::fill_n(sums, g.inputs(), C{});
+    for_each([&](std::int64_t at, std::int64_t o) { sums[at] += dy[o]; });
+    cpu::store_run(dtype_of<T>, dx, 1, g.inputs(), sums);
   } else {
+    std::fill_n(dx, g.inputs(), T{});
     for_each([&](std::int64_t at, std::int64_t) { sums[at] = 0; });
     for_each([&](std::int64_t at, std::int64_t o) { sums[at] += dy[o]; });
     for_each([&](std::int64_t at, std::int64_t) { dx[at] = convert_element<T>(sums[at]); });

@@ -38,11 +38,14 @@ struct RowLoss {
   C loss, log_sum_exp;
 };
 
+// `target_weight` is 0, and `x_target` a number, if the target is in another part.
 template <class T, class C = ComputeOf<T>>
 __device__ RowLoss<C> row_loss(const cuda::OnlineSum<T>& row, C x_target, C target_weight,
-                               const WeightedSums& sums, double smoothing, std::int64_t classes) {
-  const C on_target = static_cast<C>(1 - smoothing);
-  const C on_each = static_cast<C>(smoothing / static_cast<double>(classes));
+                               const WeightedSums& sums, const cuda::RowTargets& targets) {
+  // Of a part without a number.
+  if (row.total == C(0)) return {C(0), row.largest};
+  const C on_target = static_cast<C>(1 - targets.smoothing);
+  const C on_each = static_cast<C>(targets.smoothing / static_cast<double>(targets.classes));
   const C log_sum = scalar::log(row.total);
   // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = scalar::mul(on_target * target_weight, log_sum - (x_target - row.largest));
@@ -61,6 +64,7 @@ __device__ void add_weighted(WeightedSums& sums, const ForwardWork& work, const 
                              const C (&values)[kCount], std::int64_t first) {
   constexpr int kPack = Pack<T>::kCount;
   const auto* weight = static_cast<const C*>(work.targets.weight);
+  if (weight != nullptr) weight += work.targets.first;
 #pragma unroll
   for (int k = 0; k < kCount / kPack; ++k) {
     const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;
@@ -103,8 +107,9 @@ __global__ void __launch_bounds__(kThreads, kSmooths || sizeof(T) == 8 ? 2 : 4)
   const auto* weight = static_cast<const C*>(work.targets.weight);
   // Before the row, so that they arrive while it is read.
   C x_target = 0, target_weight = 0;
-  if (place.leads() && !ignored) {
-    x_target = convert_element<C>(logits.at(target));
+  const std::int64_t column = cuda::column_of(work.targets, place, target);
+  if (place.leads() && !ignored && column >= 0) {
+    x_target = convert_element<C>(logits.at(column));
     target_weight = weight == nullptr ? C(1) : weight[target];
   }
   cuda::OnlineSum<T> mine;
@@ -119,12 +124,13 @@ __global__ void __launch_bounds__(kThreads, kSmooths || sizeof(T) == 8 ? 2 : 4)
     if constexpr (kSmooths) add_weighted<T>(sums, work, logits, values, first);
   };
   if (!ignored) cuda::for_word_batches<kBatch>(work.plan, place, logits, low, add);
-  const cuda::OnlineSum<T> row = mine.over_row(work.plan);
+  const bool is_part = work.plan.length < work.targets.classes;
+  const cuda::OnlineSum<T> row =
+      mine.over_row(work.plan, is_part ? C(0) : std::numeric_limits<C>::quiet_NaN());
   if constexpr (kSmooths) sums = over_row(sums, work);
   if (!place.leads()) return;
   RowLoss<C> result{C(0), C(0)};
-  if (!ignored)
-    result = row_loss(row, x_target, target_weight, sums, work.targets.smoothing, work.plan.length);
+  if (!ignored) result = row_loss(row, x_target, target_weight, sums, work.targets);
   static_cast<C*>(work.loss)[place.row] = result.loss;
   static_cast<C*>(work.log_sum_exp)[place.row] = result.log_sum_exp;
   static_cast<C*>(work.row_weight)[place.row] = target_weight;

@@ -30,16 +30,16 @@ struct BackwardWork {
 template <class C>
 struct RowGradient {
   C log_sum_exp, all, each, on_hit, smoothed;
-  std::int64_t target;
+  std::int64_t column;  // the target's, or -1
 
   __device__ RowGradient(const BackwardWork& work, const RowPlace& place, std::int64_t t, C total)
-      : target(t) {
+      : column(cuda::column_of(work.targets, place, t)) {
     const auto* weight = static_cast<const C*>(work.targets.weight);
     const C dloss = static_cast<const C*>(work.dloss)[place.row * work.dloss_stride];
     const C on_target = static_cast<C>(1 - work.targets.smoothing);
     C on_each = 0;  // the division in f64 takes as long as many elements
     if (work.targets.smoothing != 0)
-      on_each = static_cast<C>(work.targets.smoothing / static_cast<double>(work.plan.length));
+      on_each = static_cast<C>(work.targets.smoothing / static_cast<double>(work.targets.classes));
     const C hit = on_target * (weight == nullptr ? C(1) : weight[t]);
     log_sum_exp = static_cast<const C*>(work.log_sum_exp)[place.row];
     all = scalar::fma(on_each, total, hit) * dloss;
@@ -64,9 +64,10 @@ struct RowGradient {
 template <class C>
 __device__ C total_weight(const BackwardWork& work, const RowPlace& place) {
   const auto* weight = static_cast<const C*>(work.targets.weight);
-  if (weight == nullptr || work.targets.smoothing == 0) return static_cast<C>(work.plan.length);
+  const std::int64_t classes = work.targets.classes;
+  if (weight == nullptr || work.targets.smoothing == 0) return static_cast<C>(classes);
   double mine = 0;
-  for (std::int64_t c = place.lane; c < place.length; c += work.plan.lanes)
+  for (std::int64_t c = place.lane; place.exists && c < classes; c += work.plan.lanes)
     mine += static_cast<double>(weight[c]);
   return static_cast<C>(cuda::row_sum(work.plan, mine));
 }
@@ -79,8 +80,8 @@ __device__ Pack<T> gradient_of(const BackwardWork& work, const RowGradient<C>& g
   C d[kCount];
 #pragma unroll
   for (int j = 0; j < kCount; ++j) d[j] = gradient.template of_other<T>(cuda::element<T>(x, j));
-  if (pack == gradient.target / kCount) {
-    const int hit = static_cast<int>(gradient.target % kCount);
+  if (gradient.column >= 0 && pack == gradient.column / kCount) {
+    const int hit = static_cast<int>(gradient.column % kCount);
     C x_target = 0;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) x_target = j == hit ? cuda::element<T>(x, j) : x_target;
@@ -90,6 +91,7 @@ __device__ Pack<T> gradient_of(const BackwardWork& work, const RowGradient<C>& g
   }
   if constexpr (kSmooths) {
     const auto* weight = static_cast<const C*>(work.targets.weight);
+    if (weight != nullptr) weight += work.targets.first;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const C w = weight == nullptr ? C(1) : weight[j < valid ? pack * kCount + j : 0];

@@ -71,15 +71,16 @@ struct OnlineSum {
     total += sums[0];
   }
 
-  /// The result for the full row. As in plain softmax, a row that has only -inf, or has +inf or
-  /// NaN, gives NaN.
-  __device__ OnlineSum over_row(const RowPlan& plan) const {
+  /// The result for the full row. As in plain softmax, a row that has +inf or NaN gives NaN; one that
+  /// has only -inf gives `of_low`.
+  __device__ OnlineSum over_row(const RowPlan& plan,
+                                C of_low = std::numeric_limits<C>::quiet_NaN()) const {
     const C most = row_fold(plan, largest, kLow, Larger());
     const C mine = largest == kLow ? total : total * scalar::exp(largest - most);
     const C sum = row_sum(plan, mine);
     OnlineSum whole;
     whole.largest = most;
-    whole.total = most == kLow ? std::numeric_limits<C>::quiet_NaN() : sum;
+    whole.total = most == kLow && sum == C(0) ? of_low : sum;
     return whole;
   }
 };
@@ -93,6 +94,8 @@ inline void throw_target_fault(FaultCallback callback, const std::int64_t* numbe
 struct RowTargets {
   const void* targets = nullptr;
   const void* weight = nullptr;  ///< in the compute type, or null
+  std::int64_t first = 0;
+  std::int64_t classes = 0;
   std::int64_t stride = 0;
   std::int64_t ignore_index = -100;
   double smoothing = 0;
@@ -103,6 +106,8 @@ struct RowTargets {
 inline RowTargets row_targets(CudaStream stream, const CrossEntropyTargets& t) {
   return {.targets = t.targets.data,
           .weight = t.weight.data,
+          .first = t.first,
+          .classes = t.classes,
           .stride = t.targets.strides[0],
           .ignore_index = t.ignore_index,
           .smoothing = t.smoothing,
@@ -120,9 +125,16 @@ __device__ inline std::int64_t target_of(const RowTargets& t, const RowPlace& pl
   const std::int64_t target = t.narrow ? static_cast<const std::int32_t*>(t.targets)[at]
                                        : static_cast<const std::int64_t*>(t.targets)[at];
   if (target == t.ignore_index) return -1;
-  if (target >= 0 && target < place.length) return target;
-  if (place.lane == 0) report_fault(t.faults, place.row, target, place.length);
+  if (target >= 0 && target < t.classes) return target;
+  if (place.lane == 0) report_fault(t.faults, place.row, target, t.classes);
   return -1;
+}
+
+/// The column of the logits that has the class, or -1: it is in another part.
+__device__ inline std::int64_t column_of(const RowTargets& t, const RowPlace& place,
+                                         std::int64_t target) {
+  const std::int64_t column = target - t.first;
+  return column >= 0 && column < place.length ? column : -1;
 }
 
 }  // namespace tessera::cuda

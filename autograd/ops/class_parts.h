@@ -1,0 +1,43 @@
+#pragma once
+
+/// A cross entropy whose classes are in parts, such as ranks that have some columns of the logits each.
+///
+/// Each part computes cross_entropy_rows() of its own columns, and two exchanges of a few numbers a row make
+/// the loss of all classes: the largest log_sum_exp of the parts, then three sums. Every part computes
+/// the same loss, which counts once. Its gradient needs no exchange.
+
+#include <memory>
+
+#include "tessera/autograd/variable.h"
+#include "tessera/tensor/ops/nn.h"
+
+namespace tessera {
+
+/// One part, and how it exchanges numbers with the others; all make the same calls. Constant; the graph
+/// holds it.
+class ClassParts {
+ public:
+  explicit ClassParts(const ClassPart& part) : part_(part) {}
+  virtual ~ClassParts() = default;
+  const ClassPart& part() const { return part_; }
+
+  /// In place, element by element over all parts. Contiguous; f32 or f64.
+  virtual void take_largest(const Tensor& x) const = 0;
+  virtual void add_up(const Tensor& x) const = 0;
+  /// For derivatives of the gradient, where each part goes on with work of its own: the sum of every
+  /// part's x, whose gradient is the sum of theirs, and x, which all have alike, whose gradient is that sum.
+  virtual Variable sum(const Variable& x) const = 0;
+  virtual Variable copy(const Variable& x) const = 0;
+
+ private:
+  ClassPart part_;
+};
+
+/// cross_entropy() of all classes, from this part's columns of the logits. The weight of the options is that of
+/// all classes; targets are the same in all parts. The gradient is that of these columns, and
+/// may be written over them, as the whole one (nn.h). Twice.
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       const CrossEntropyOptions& options,
+                       const std::shared_ptr<const ClassParts>& parts);
+
+}  // namespace tessera
