@@ -63,8 +63,7 @@ template <class T, int kCount, class C = ComputeOf<T>>
 __device__ void add_weighted(WeightedSums& sums, const ForwardWork& work, const Row<T>& logits,
                              const C (&values)[kCount], std::int64_t first) {
   constexpr int kPack = Pack<T>::kCount;
-  const auto* weight = static_cast<const C*>(work.targets.weight);
-  if (weight != nullptr) weight += work.targets.first;
+  const auto* weight = static_cast<const C*>(work.targets.column_weight);
 #pragma unroll
   for (int k = 0; k < kCount / kPack; ++k) {
     const std::int64_t pack = first + std::int64_t{k} * work.plan.lanes;

@@ -80,7 +80,7 @@ __device__ Pack<T> gradient_of(const BackwardWork& work, const RowGradient<C>& g
   C d[kCount];
 #pragma unroll
   for (int j = 0; j < kCount; ++j) d[j] = gradient.template of_other<T>(cuda::element<T>(x, j));
-  if (gradient.column >= 0 && pack == gradient.column / kCount) {
+  if (pack == gradient.column / kCount) {  // of -1 too, which is no element of the first pack
     const int hit = static_cast<int>(gradient.column % kCount);
     C x_target = 0;
 #pragma unroll
@@ -90,8 +90,7 @@ __device__ Pack<T> gradient_of(const BackwardWork& work, const RowGradient<C>& g
     for (int j = 0; j < kCount; ++j) d[j] = j == hit ? d_target : d[j];
   }
   if constexpr (kSmooths) {
-    const auto* weight = static_cast<const C*>(work.targets.weight);
-    if (weight != nullptr) weight += work.targets.first;
+    const auto* weight = static_cast<const C*>(work.targets.column_weight);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const C w = weight == nullptr ? C(1) : weight[j < valid ? pack * kCount + j : 0];

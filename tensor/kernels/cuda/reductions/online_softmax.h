@@ -93,7 +93,8 @@ inline void throw_target_fault(FaultCallback callback, const std::int64_t* numbe
 
 struct RowTargets {
   const void* targets = nullptr;
-  const void* weight = nullptr;  ///< in the compute type, or null
+  const void* weight = nullptr;         ///< of all classes, in the compute type, or null
+  const void* column_weight = nullptr;  ///< of the columns
   std::int64_t first = 0;
   std::int64_t classes = 0;
   std::int64_t stride = 0;
@@ -104,8 +105,11 @@ struct RowTargets {
 };
 
 inline RowTargets row_targets(CudaStream stream, const CrossEntropyTargets& t) {
+  const std::size_t before = static_cast<std::size_t>(t.first) * dtype_size(t.weight.dtype);
   return {.targets = t.targets.data,
           .weight = t.weight.data,
+          .column_weight =
+              t.weight.defined() ? static_cast<const char*>(t.weight.data) + before : nullptr,
           .first = t.first,
           .classes = t.classes,
           .stride = t.targets.strides[0],
