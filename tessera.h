@@ -103,6 +103,7 @@
 #include "tessera/nn/layers/transformer/key_value_cache.h"
 #include "tessera/nn/layers/transformer/rotary_embedding.h"
 #include "tessera/nn/layers/transformer/transformer.h"
+#include "tessera/nn/mesh/loss_parallel.h"
 #include "tessera/nn/mesh/mesh_ops.h"
 #include "tessera/nn/module.h"
 #include "tessera/nn/name_pattern.h"

@@ -41,24 +41,31 @@ class Coefficient {
   double on_each_;
 };
 
-// The rows of all classes. With L the log_sum_exp of all and l that of a part, its terms of a row's loss are those
-// that it computed with l, plus their coefficient times L - l. L is split into M, the largest l, and log_sum.
+// Tells the rows whose target is `index`, by numbers that f64 holds. Targets are classes or `index`.
+Tensor ignored_rows(const Tensor& targets, std::int64_t index, std::int64_t classes) {
+  if (index < 0) return lt(targets, 0);
+  return index < classes ? eq(targets, index) : ge(targets, classes);
+}
+
+// The rows of all classes. With L the log-sum-exp of all and l that of a part, its terms of a row's loss are those that
+// it computed with l, plus their coefficient times L - l. L is M, the largest l, rounded, and log_sum; l - M is formed from
+// the largest logit, because l is rounded too, and large logits would lose small differences.
 CrossEntropyResult over_parts(const CrossEntropyResult& mine, std::int64_t columns,
                               const Tensor& targets, const CrossEntropyOptions& options,
                               const ClassParts& parts) {
   const std::int64_t classes = parts.part().classes;
   const Coefficient coefficient(options, classes);
-  const Tensor largest = clone(mine.log_sum_exp);
+  const Tensor largest = add(mine.largest, mine.log_sum_exp);
   parts.take_largest(largest);
+  const Tensor away = add(sub(mine.largest, largest), mine.log_sum_exp);
   const Tensor own = coefficient.of(mine.row_weight, parts.part().first, columns);
   // A part that has no number is infinitely far from M, which matters only where it has a coefficient.
-  const Tensor moved = where(eq(own, 0), 0.0, mul(own, sub(largest, mine.log_sum_exp)));
-  const Tensor sums =
-      stack({exp(sub(mine.log_sum_exp, largest)), add(mine.loss, moved), mine.row_weight});
-  parts.add_up(sums);
+  const Tensor moved = where(eq(own, 0), 0.0, mul(own, away));
+  const Tensor sums = stack({exp(away), sub(mine.loss, moved), mine.row_weight});
+  parts.all_reduce(sums);
   const Tensor log_sum = log(sums.select(0, 0)), row_weight = sums.select(0, 2);
   const Tensor loss = add(sums.select(0, 1), mul(coefficient.of(row_weight, 0, classes), log_sum));
-  return {.loss = where(eq(targets, options.ignore_index), 0.0, loss),
+  return {.loss = where(ignored_rows(targets, options.ignore_index, classes), 0.0, loss),
           .log_sum_exp = add(largest, log_sum),
           .row_weight = row_weight};
 }
@@ -73,7 +80,7 @@ Variable probabilities(const Variable& x, const Parts& parts) {
                     : full(rows, -std::numeric_limits<double>::infinity(), wide.tensor().options());
   parts->take_largest(largest);
   const Variable exponentials = exp(sub(wide, Variable(largest)));
-  return cast(div(exponentials, parts->sum(sum(exponentials, {-1}, true))), x.dtype());
+  return cast(div(exponentials, parts->all_reduce(sum(exponentials, {-1}, true))), x.dtype());
 }
 
 struct SavedCrossEntropy {
@@ -112,10 +119,10 @@ struct SavedCrossEntropy {
     Tensor a = sum(k, {-1}, true);
     if (parts != nullptr) {
       const Tensor wide = cast(a, like.dtype());
-      parts->add_up(wide);
+      parts->all_reduce(wide);
       a = cast(wide, a.dtype());
     }
-    const Variable of_each = parts == nullptr ? dy : parts->copy(dy);
+    const Variable of_each = parts == nullptr ? dy : parts->copy_to_parts(dy);
     const Variable rows = reshape(cast(row_gradient(of_each), x.dtype()), a.shape());
     return {mul(sub(mul(probabilities(x, parts), Variable(a)), Variable(k)), rows)};
   }

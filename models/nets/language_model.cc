@@ -16,8 +16,8 @@ void check_columns(const char* where, const LanguageModel& model, const Variable
       mesh == nullptr ? model.vocab_size
                       : nn::part_of(model.vocab_size, *mesh, mesh->axes().front()).count;
   TESSERA_CHECK(logits.ndim() >= 1 && logits.dim(-1) == columns, where,
-                "logits are {}, their last dim has {} of a vocabulary of {}; with "
-                "ParallelizeOptions::loss_parallel give its options to language_model() too",
+                "logits are {}; their last dim must have {} of a vocabulary of {} (with "
+                "ParallelizeOptions::loss_parallel, give the options to language_model() too)",
                 logits.shape().str(), columns, model.vocab_size);
 }
 

@@ -76,15 +76,17 @@ struct LanguageModel {
   std::int64_t vocab_size = 0;
   std::int64_t max_length = 0;
   std::int64_t cached_layers = 0;
-  /// Where given, a mesh of one axis: each of its ranks has its chunk of the logits of `forward`. Null:
-  /// all logits.
+  /// Where given, a mesh of one axis: each of its ranks has its chunk of the logits of `forward`.
+  /// Null: all logits.
   std::shared_ptr<const nn::Mesh> vocabulary_mesh = nullptr;
 };
 
-/// The cross entropy of forward's logits, or this rank's chunk of them, summed over the tokens. Collective
-/// over the vocabulary_mesh. Throws InvalidArgument for logits of another number of columns.
+/// The cross entropy of forward's logits, or this rank's chunk of them, summed over the tokens.
+/// Collective over the vocabulary_mesh. Throws InvalidArgument for logits of another number of
+/// columns.
 Variable token_loss(const LanguageModel& model, const Variable& logits, const Tensor& targets);
-/// All logits [..., vocab_size], from forward's. Collective over the vocabulary_mesh. Throws as token_loss.
+/// All logits [..., vocab_size], from forward's. Collective over the vocabulary_mesh. Throws as
+/// token_loss.
 Variable all_logits(const LanguageModel& model, const Variable& logits);
 
 template <class Model>

@@ -61,8 +61,9 @@ struct ParallelizeOptions {
   /// The tensor-parallel ranks: one axis, with the same root mesh as `mesh`. Undefined: no tensor
   /// parallelism.
   distributed::DeviceMesh tensor_mesh = {};
-  /// With a tensor_mesh, and for the models of shards_vocabulary: the logits stay in parts, so that the loss
-  /// needs neither a gather of them nor the memory: nn::parallel_cross_entropy. Otherwise each rank has all.
+  /// With a tensor_mesh, and for the models of shards_vocabulary: the logits stay in parts, so that
+  /// the loss, nn::parallel_cross_entropy or token_loss(), needs neither a gather of them nor the
+  /// memory. Otherwise each rank has all logits.
   bool loss_parallel = false;
   /// For MixtureOfExperts: the ranks of `mesh` along two axes. The last axis has parts of the
   /// experts, the first has replicas of these parts. Undefined: every rank has all experts.
@@ -76,8 +77,7 @@ void parallelize(Llama& model, const ParallelizeOptions& options);
 void parallelize(EncoderDecoder& model, const ParallelizeOptions& options);
 void parallelize(MixtureOfExperts& model, const ParallelizeOptions& options);
 
-/// Whether tensor parallelism cuts the model's head. The head of the others is small beside the rest, or
-/// whole for simplicity.
+/// Whether tensor parallelism cuts the model's head; that of the others is whole on every rank.
 template <class Model>
 inline constexpr bool shards_vocabulary =
     std::is_same_v<Model, Gpt> || std::is_same_v<Model, Llama> ||

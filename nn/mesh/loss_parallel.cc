@@ -20,9 +20,11 @@ class RankClasses final : public ClassParts {
   void take_largest(const Tensor& x) const override {
     mesh_->all_reduce(x, axis_, MeshReduce::kMax);
   }
-  void add_up(const Tensor& x) const override { mesh_->all_reduce(x, axis_, MeshReduce::kSum); }
-  Variable sum(const Variable& x) const override { return all_reduce(x, mesh_, axis_); }
-  Variable copy(const Variable& x) const override { return copy_to_ranks(x, mesh_, axis_); }
+  void all_reduce(const Tensor& x) const override { mesh_->all_reduce(x, axis_, MeshReduce::kSum); }
+  Variable all_reduce(const Variable& x) const override { return nn::all_reduce(x, mesh_, axis_); }
+  Variable copy_to_parts(const Variable& x) const override {
+    return copy_to_ranks(x, mesh_, axis_);
+  }
 
  private:
   std::shared_ptr<const Mesh> mesh_;

@@ -30,14 +30,16 @@ struct CrossEntropyKernel {
   static constexpr const char* kName = "cross_entropy";
   /// logits [rows, columns], floating, any strides; the results [rows], contiguous, in the compute
   /// type. row_weight is w[target]. Rows whose target is ignore_index have row_weight 0 and loss 0.
-  /// Of a part, row_weight is 0 where the target is in another part; where all of its logits are -inf,
-  /// or it has none, log_sum_exp is -inf and loss 0.
+  /// Of a part, row_weight is 0 where the target is in another part, and log_sum_exp is that of logits -
+  /// largest: together they know more than their sum. Where all of its logits are -inf, or it has none, both
+  /// are -inf and loss is 0.
   struct Args {
     ConstView logits;
     CrossEntropyTargets targets;
     View loss;
     View log_sum_exp;
     View row_weight;
+    View largest;  ///< of a part only
   };
   template <class F>
   static void visit(const Args& a, F&& f) {
@@ -47,6 +49,7 @@ struct CrossEntropyKernel {
     f(a.loss);
     f(a.log_sum_exp);
     f(a.row_weight);
+    if (a.largest.defined()) f(a.largest);
   }
   static std::size_t workspace(const Args& a) {
     const std::int64_t n = a.logits.shape[1];

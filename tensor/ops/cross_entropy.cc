@@ -149,18 +149,21 @@ CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& target
   const ClassPart columns = checked_part(kForward, logits, part);
   check_options(kForward, logits, options, columns);
   const TensorOptions kind{.dtype = compute_dtype(logits.dtype()), .device = logits.device()};
-  const CrossEntropyResult out{.loss = Tensor::empty(targets.shape(), kind),
-                               .log_sum_exp = Tensor::empty(targets.shape(), kind),
-                               .row_weight = Tensor::empty(targets.shape(), kind)};
+  const CrossEntropyResult out{
+      .loss = Tensor::empty(targets.shape(), kind),
+      .log_sum_exp = Tensor::empty(targets.shape(), kind),
+      .row_weight = Tensor::empty(targets.shape(), kind),
+      .largest = part.classes > 0 ? Tensor::empty(targets.shape(), kind) : Tensor()};
   const Targets t(logits, targets, options);
   const Tensor x = as_matrix(logits);
   const Shape rows{targets.numel()};
-  launch<CrossEntropyKernel>(logits.device(),
-                             {.logits = read(x),
-                              .targets = t.arguments(options, columns, throw_bad_target<kForward>),
-                              .loss = write(out.loss.view(rows)),
-                              .log_sum_exp = write(out.log_sum_exp.view(rows)),
-                              .row_weight = write(out.row_weight.view(rows))});
+  launch<CrossEntropyKernel>(
+      logits.device(), {.logits = read(x),
+                        .targets = t.arguments(options, columns, throw_bad_target<kForward>),
+                        .loss = write(out.loss.view(rows)),
+                        .log_sum_exp = write(out.log_sum_exp.view(rows)),
+                        .row_weight = write(out.row_weight.view(rows)),
+                        .largest = out.largest.defined() ? write(out.largest.view(rows)) : View{}});
   return out;
 }
 

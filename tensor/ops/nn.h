@@ -54,11 +54,12 @@ struct ClassPart {
 ///
 /// Of a part, loss is the sum of its classes' terms with p = softmax over this part. The loss of all
 /// parts follows from these results of each (autograd/ops/class_parts.h). A part whose logits are all
-/// -inf, or which has no class, has the loss 0 and the log_sum_exp -inf.
+/// -inf, or which has no class, has the loss 0, and -inf as largest and log_sum_exp.
 struct CrossEntropyResult {
-  Tensor loss;         ///< 0 in ignored rows
-  Tensor log_sum_exp;  ///< log(sum(exp(logits)))
-  Tensor row_weight;   ///< w[target]; 0 in ignored rows, and where another part has the target
+  Tensor loss;          ///< 0 in ignored rows
+  Tensor log_sum_exp;   ///< log(sum(exp(logits))); of a part, of logits - largest
+  Tensor row_weight;    ///< w[target]; 0 in ignored rows, and where another part has the target
+  Tensor largest = {};  ///< the largest logit; only of a part
 };
 CrossEntropyResult cross_entropy_rows(const Tensor& logits, const Tensor& targets,
                                       const CrossEntropyOptions& options = {},

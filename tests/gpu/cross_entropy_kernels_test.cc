@@ -46,7 +46,8 @@ struct Operands {
         weight(HostTensor(c.compute(), {c.all_classes()}).random(0.5, 2)),
         first(c.compute(), {c.rows}),
         second(HostTensor(c.compute(), {c.rows}).random(2, 3)),
-        third(HostTensor(c.compute(), {c.rows}).random(-1, 1)) {
+        third(HostTensor(c.compute(), {c.rows}).random(-1, 1)),
+        largest(c.compute(), {c.rows}) {
     shared.targets = targets;
     if (c.weighted) shared.weight = weight;
     shared.first = c.first;
@@ -54,7 +55,7 @@ struct Operands {
     shared.smoothing = c.smoothing;
     shared.bad_target = bad_target;
   }
-  HostTensor logits, targets, weight, first, second, third;
+  HostTensor logits, targets, weight, first, second, third, largest;
   CrossEntropyTargets shared;
 };
 
@@ -66,6 +67,7 @@ void compare_forward(const Case& c) {
   args.loss = o.first;
   args.log_sum_exp = o.second;
   args.row_weight = o.third;
+  if (c.all > 0) args.largest = o.largest;
   Tolerance tolerance = close_in(c.compute());
   if (c.smoothing > 0) tolerance.rtol *= 4;  // a sum over all classes
   compare_devices<CrossEntropyKernel>(c.name(), args, tolerance);
@@ -143,7 +145,10 @@ TEST_CASE("cross entropy of a part of the classes") {
       }
     }
   }
-  compare_forward({.classes = 0, .smoothing = 0.1, .first = 7, .all = 7});
+  for (const bool weighted : {false, true}) {
+    compare_both({.classes = 0, .weighted = weighted, .first = 7, .all = 7});
+    compare_both({.classes = 0, .weighted = weighted, .smoothing = 0.1, .first = 7, .all = 7});
+  }
 }
 
 TEST_CASE("cross entropy of large vocabularies, of many rows, of i32 targets with a stride") {
@@ -176,6 +181,7 @@ TEST_CASE("cross entropy of infinite logits gives what the CPU gives") {
   compare_devices<CrossEntropyKernel>("special", args, close_in(DType::kF32));
   // A part of which nothing, or only NaN, is a number.
   args.targets.classes = 90;
+  args.largest = o.largest;
   args.targets.smoothing = 0.1;
   const HostTensor low = HostTensor(DType::kF32, {4, 70}).filled([=](std::int64_t i) {
     return i / 70 == 1 ? std::nan("") : i / 70 == 2 && i % 70 > 60 ? 1.0 : -infinity;

@@ -262,7 +262,7 @@ void check_logits_in_parts(RankTest& t, const typename Model::Options& options) 
   t.check(generate(language, prompt, {.max_tokens = 9, .seed = 6}) ==
               generate(whole, prompt, {.max_tokens = 9, .seed = 6}),
           "the text");
-  t.check_throws<InvalidArgument>("give its options to language_model() too",
+  t.check_throws<InvalidArgument>("give the options to language_model() too",
                                   [&] { token_loss(language_model(parallel), logits, targets); });
   t.check_throws<InvalidArgument>("[models.all_logits]", [&] { all_logits(whole, logits); });
 }

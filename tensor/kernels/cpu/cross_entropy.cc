@@ -49,7 +49,7 @@ struct ClassWeights {
 
 template <class C>
 struct RowLoss {
-  C loss, log_sum_exp;
+  C loss, largest, log_sum;  // log_sum is that of the logits - largest
 };
 
 // A column of the logits.
@@ -67,8 +67,8 @@ RowLoss<C> row_loss(const C* x, std::int64_t n, const Column& target, const Clas
   // All are -inf or NaN. Of a part, only NaN makes the sum NaN.
   const bool is_low = is_part && largest == -std::numeric_limits<C>::infinity();
   const auto total = static_cast<C>(cpu::sum_of_exps(n, x, is_low ? C(0) : largest));
-  if (total == C(0)) return {C(0), largest};
   const C log_sum = scalar::log(total);
+  if (total == C(0)) return {C(0), largest, log_sum};
   // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = C(0);
   if (target.exists)
@@ -79,7 +79,7 @@ RowLoss<C> row_loss(const C* x, std::int64_t n, const Column& target, const Clas
         n, [&](std::int64_t i) { return scalar::mul(w.of_column(i), log_sum - (x[i] - largest)); });
     loss = scalar::fma(w.on_each, static_cast<C>(spread), loss);
   }
-  return {loss, log_sum + largest};
+  return {loss, largest, log_sum};
 }
 
 // x may be dx.
@@ -111,16 +111,23 @@ void CrossEntropyKernel::cpu(const Args& a, Workspace scratch) {
     const cpu::RowInput<C> logits(a.logits);
     const ClassWeights<C> weights(a.targets);
     C *loss = a.loss.as<C>(), *log_sum_exp = a.log_sum_exp.as<C>(), *weight = a.row_weight.as<C>();
+    C* const largest = a.largest.as<C>();
     const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(C);
     cpu::parallel_buffered_rows<C>(rows, n, scratch, bytes, [&](std::int64_t row, C* buffer) {
       const std::int64_t target = target_at(a.targets.targets, row);
       loss[row] = log_sum_exp[row] = weight[row] = C(0);
+      if (largest != nullptr) largest[row] = C(0);
       if (target == a.targets.ignore_index) return;
       const Column column(a.targets, target, n);
       const RowLoss<C> result =
-          row_loss(logits.read(row, buffer), n, column, weights, n < a.targets.classes);
+          row_loss(logits.read(row, buffer), n, column, weights, largest != nullptr);
       loss[row] = result.loss;
-      log_sum_exp[row] = result.log_sum_exp;
+      if (largest == nullptr) {
+        log_sum_exp[row] = result.log_sum + result.largest;
+      } else {
+        log_sum_exp[row] = result.log_sum;
+        largest[row] = result.largest;
+      }
       if (column.exists) weight[row] = weights.of(target);
     });
   });

@@ -83,8 +83,45 @@ TESSERA_RANK_TEST("the loss in other dtypes, and of large logits", "[tp]") {
                dtype_name(dtype));
   }
   check_same(t, mul(irregular({6, 9}, 1), 1e4), cast(targets, DType::kI32), {}, "large");
+  // The difference of large logits is known as well as they are.
+  const Tensor large = cast(add(mul(irregular({6, 9}, 1), 3.0), 1e4), DType::kF32);
+  for (const double smoothing : {0.0, 0.1}) {
+    const CrossEntropyOptions options{.reduction = LossReduction::kNone,
+                                      .label_smoothing = smoothing};
+    const Variable split = parallel_cross_entropy(own_classes(t, large), targets, tp_mesh(t),
+                                                  {.classes = 9, .loss = options});
+    t.check_close(cast(split.tensor(), DType::kF64),
+                  cross_entropy(cast(large, DType::kF64), targets, options), {0, 4e-6},
+                  "large f32");
+  }
   check_same(t, zeros({0, 9}, {.dtype = DType::kF64}), zeros({0}, {.dtype = DType::kI64}),
              {.reduction = LossReduction::kSum}, "no rows");
+}
+
+TESSERA_RANK_TEST("the loss ignores whatever index it is told", "[tp]") {
+  const Tensor logits = irregular({6, 5}, 1);
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min(),
+                 kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t ignored :
+       {kLeast, std::int64_t{-1}, std::int64_t{2}, std::int64_t{5}, kMost}) {
+    const Tensor targets = Tensor::from_vector<std::int64_t>({ignored, 0, 4, ignored, 3, 1}, {6});
+    for (const double smoothing : {0.0, 0.3})
+      check_same(t, logits, targets,
+                 {.reduction = LossReduction::kMean,
+                  .ignore_index = ignored,
+                  .label_smoothing = smoothing},
+                 fmt::format("{} ignored", ignored));
+    if (ignored < -1 || ignored > 5) continue;
+    check_same(t, logits, cast(targets, DType::kI32), {.ignore_index = ignored}, "i32");
+  }
+}
+
+TESSERA_RANK_TEST("the loss with class weights of 0 and below", "[tp]") {
+  const Tensor weight = Tensor::from_vector<double>({0, -0.5, 2, 0, 1, 0.25, 0}, {7});
+  for (const double smoothing : {0.0, 0.3, 1.0})
+    check_same(t, irregular({9, 7}, 1), indices({9}, 7, 3),
+               {.reduction = LossReduction::kSum, .label_smoothing = smoothing, .weight = weight},
+               fmt::format("weights, {}", smoothing));
 }
 
 // As a vocabulary that is padded: the last rank may have nothing else.
@@ -182,6 +219,9 @@ TESSERA_RANK_TEST_WITH("the parallel loss names what is wrong", "[tp]", {.worlds
           {.classes = 16, .loss = {.label_smoothing = 2}});
   refused("target 16 in row 0 is outside [0, 16)", logits, full({4}, 16, {.dtype = DType::kI64}),
           {.classes = 16});
+  // A rank without classes too.
+  refused("target 1 in row 0 is outside [0, 1)", Variable(ones({4, t.rank() == 0 ? 1 : 0})),
+          full({4}, 1, {.dtype = DType::kI64}), {.classes = 1});
   t.check_throws<InvalidArgument>("choose one: mesh[\"tp\"]", [&] {
     const DeviceMesh two({"dp", "tp"}, {1, 2}, t.world().group(), t.world().device());
     parallel_cross_entropy(logits, targets, two, {.classes = 16});

@@ -74,6 +74,11 @@ TESSERA_RANK_TEST_WITH("layers that two ranks share have the same curve", "[curv
   for (const std::string& model : models_here()) {
     for (const char* precision : {"f64", "f32"})
       check_curve(t, {.model = model, .precision = precision, .tensor_ranks = 2, .steps = 5});
+    // Ranks that have no row of the batch, or none of a pass.
+    check_curve(t, {.model = model, .tensor_ranks = 2, .batch = 1, .steps = 4});
+    // The auxiliary loss of a mixture depends on the passes.
+    if (model != "moe")
+      check_curve(t, {.model = model, .tensor_ranks = 2, .batch = 3, .micro_batch = 1, .steps = 4});
   }
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/tensor/ops/elementwise.h"
 #include "tessera/tensor/ops/nn.h"
 #include "tessera/tensor/ops/norm.h"
+#include "tessera/tensor/ops/reduce.h"
 #include "tessera/tensor/rank_context.h"
 #include "tessera/tests/support/throws.h"
 #include "tessera/tests/tensor/ops/nn_support.h"
@@ -161,6 +162,11 @@ PartRow expected_row(const PartCase& c, std::int64_t row, std::int64_t begin, st
   return out;
 }
 
+bool is_ignored(const PartCase& c, std::int64_t row) {
+  return c.targets.to_vector<std::int64_t>()[static_cast<std::size_t>(row)] ==
+         c.options.ignore_index;
+}
+
 void check_part(const PartCase& c, std::int64_t begin, std::int64_t end) {
   INFO(dtype_name(c.logits.dtype())
        << " [" << begin << ", " << end << ") of " << c.logits.shape().str() << " "
@@ -181,7 +187,12 @@ void check_part(const PartCase& c, std::int64_t begin, std::int64_t end) {
     CHECK(all_close(values, cast(Tensor::from_vector(expected, shape), values.dtype()), tolerance));
   };
   check(rows.loss, loss);
-  check(rows.log_sum_exp, log_sum_exp);
+  check(add(rows.largest, rows.log_sum_exp), log_sum_exp);
+  for (std::int64_t row = 0; row < c.logits.dim(0); ++row) {
+    if (is_ignored(c, row)) continue;
+    CHECK(
+        all_equal(rows.largest.select(0, row), cast(amax(own.select(0, row)), rows.loss.dtype())));
+  }
   check(rows.row_weight, weight);
 
   // The derivative has the columns that the whole one has.
@@ -221,16 +232,17 @@ TEST_CASE("cross entropy: a part that has no class, only infinite logits, or NaN
   for (const CrossEntropyResult& none :
        {rows(zeros({3, 0}), 6), rows(full({3, 2}, -kInfinity), 4)}) {
     CHECK(all_equal(none.loss, zeros({3})));
-    CHECK(none.log_sum_exp.to_vector<float>() ==
-          std::vector<float>{-static_cast<float>(kInfinity), -static_cast<float>(kInfinity), 0});
+    const std::vector<float> low = {-static_cast<float>(kInfinity), -static_cast<float>(kInfinity),
+                                    0};
+    CHECK(none.log_sum_exp.to_vector<float>() == low);
+    CHECK(none.largest.to_vector<float>() == low);
   }
-  for (const float log_sum : rows(full({3, 2}, std::nan("")), 4).log_sum_exp.to_vector<float>())
-    CHECK((std::isnan(log_sum) || log_sum == 0));
   CHECK(std::isnan(rows(full({3, 2}, std::nan("")), 4).log_sum_exp.to_vector<float>()[0]));
   CHECK(std::isnan(rows(full({3, 2}, kInfinity), 4).log_sum_exp.to_vector<float>()[0]));
   // All classes: as softmax.
   const Tensor all = full({3, 6}, -kInfinity);
   CHECK(std::isnan(cross_entropy_rows(all, t).log_sum_exp.to_vector<float>()[0]));
+  CHECK_FALSE(cross_entropy_rows(all, t).largest.defined());
   const Tensor d = full({3}, 1), sums = zeros({3});
   CHECK(cross_entropy_rows_backward(d, zeros({3, 0}), t, sums, {}, {.first = 6, .classes = 6})
             .shape() == Shape{3, 0});

@@ -25,6 +25,7 @@ struct ForwardWork {
   void* loss = nullptr;
   void* log_sum_exp = nullptr;
   void* row_weight = nullptr;
+  void* largest = nullptr;  // null unless the logits are a part
 };
 
 // A thread's sums for smoothing: of w[c] x[c] and of w[c].
@@ -35,18 +36,17 @@ struct WeightedSums {
 
 template <class C>
 struct RowLoss {
-  C loss, log_sum_exp;
+  C loss, largest, log_sum;  // log_sum is that of the logits - largest
 };
 
 // `target_weight` is 0, and `x_target` a number, if the target is in another part.
 template <class T, class C = ComputeOf<T>>
 __device__ RowLoss<C> row_loss(const cuda::OnlineSum<T>& row, C x_target, C target_weight,
                                const WeightedSums& sums, const cuda::RowTargets& targets) {
-  // Of a part without a number.
-  if (row.total == C(0)) return {C(0), row.largest};
   const C on_target = static_cast<C>(1 - targets.smoothing);
   const C on_each = static_cast<C>(targets.smoothing / static_cast<double>(targets.classes));
   const C log_sum = scalar::log(row.total);
+  if (row.total == C(0)) return {C(0), row.largest, log_sum};  // a part without a number
   // Not log_sum_exp - x[target]: for large logits that would lose small differences.
   C loss = scalar::mul(on_target * target_weight, log_sum - (x_target - row.largest));
   if (on_each != C(0)) {
@@ -54,7 +54,7 @@ __device__ RowLoss<C> row_loss(const cuda::OnlineSum<T>& row, C x_target, C targ
     const double spread = sums.weights * whole - sums.values;
     loss = scalar::fma(on_each, static_cast<C>(spread), loss);
   }
-  return {loss, log_sum + row.largest};
+  return {loss, row.largest, log_sum};
 }
 
 // Adds the elements of a batch that lie in the row; a missing one adds 0. Without class weights
@@ -123,15 +123,17 @@ __global__ void __launch_bounds__(kThreads, kSmooths || sizeof(T) == 8 ? 2 : 4)
     if constexpr (kSmooths) add_weighted<T>(sums, work, logits, values, first);
   };
   if (!ignored) cuda::for_word_batches<kBatch>(work.plan, place, logits, low, add);
-  const bool is_part = work.plan.length < work.targets.classes;
+  const bool is_part = work.largest != nullptr;
   const cuda::OnlineSum<T> row =
       mine.over_row(work.plan, is_part ? C(0) : std::numeric_limits<C>::quiet_NaN());
   if constexpr (kSmooths) sums = over_row(sums, work);
   if (!place.leads()) return;
-  RowLoss<C> result{C(0), C(0)};
+  RowLoss<C> result{C(0), C(0), C(0)};
   if (!ignored) result = row_loss(row, x_target, target_weight, sums, work.targets);
   static_cast<C*>(work.loss)[place.row] = result.loss;
-  static_cast<C*>(work.log_sum_exp)[place.row] = result.log_sum_exp;
+  if (is_part) static_cast<C*>(work.largest)[place.row] = result.largest;
+  static_cast<C*>(work.log_sum_exp)[place.row] =
+      is_part ? result.log_sum : result.log_sum + result.largest;
   static_cast<C*>(work.row_weight)[place.row] = target_weight;
 }
 
@@ -146,6 +148,7 @@ void CrossEntropyKernel::cuda(CudaStream stream, const Args& a, Workspace) {
   work.loss = a.loss.data;
   work.log_sum_exp = a.log_sum_exp.data;
   work.row_weight = a.row_weight.data;
+  work.largest = a.largest.data;
   cuda::with_row_type(a.logits.dtype, [&]<class T>() {
     work.plan = cuda::plan_rows_of<T>(rows, n, 16, kThreads);
     const auto kernel =
