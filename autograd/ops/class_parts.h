@@ -7,8 +7,8 @@
 /// row make the loss of all classes: the largest log-sum-exp of the parts, then three sums. Every
 /// part computes the same loss, which counts once. Its gradient needs no exchange.
 ///
-/// Where a term is 0 times infinity (a class of weight 0 whose logit is -inf), the loss of one part is NaN, and that of
-/// several may be what the other terms are.
+/// Where a term is 0 times infinity (a class of weight 0 whose logit is -inf), the loss is NaN if one
+/// part has all classes; of several parts it may be what the other terms are.
 
 #include <memory>
 

@@ -18,7 +18,7 @@ using Parts = std::shared_ptr<const ClassParts>;  // null: the logits have all c
 
 ClassPart part_of(const Parts& parts) { return parts == nullptr ? ClassPart{} : parts->part(); }
 
-// The factor of log_sum_exp in a row's loss, with the class weights that `row_weight` and `sum` stand for.
+// The factor of log_sum_exp in a row's loss, of the terms of some classes.
 class Coefficient {
  public:
   Coefficient(const CrossEntropyOptions& options, std::int64_t classes)
@@ -26,7 +26,7 @@ class Coefficient {
         smoothing_(options.label_smoothing),
         on_each_(options.label_smoothing / static_cast<double>(classes)) {}
 
-  // Of the columns [first, first + count).
+  // Of the classes [first, first + count). `row_weight` is the target's, 0 if it is none of them.
   Tensor of(const Tensor& row_weight, std::int64_t first, std::int64_t count) const {
     if (smoothing_ == 0) return row_weight;
     const Tensor on_target = mul(row_weight, 1 - smoothing_);

@@ -31,7 +31,7 @@ LanguageRun build_on_ranks(const distributed::World& world, const TrainOptions& 
                   .meshes = make_meshes(world, plan_mesh(options)),
                   .net = build_net(options, vocab_size)};
   ParallelizeOptions parallel = parallelize_options(options, run.meshes);
-  parallel.loss_parallel = true;
+  parallel.loss_parallel = true;  // losses and generated text take the logits in parts
   run.net->parallelize(parallel);
   return run;
 }

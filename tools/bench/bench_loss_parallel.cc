@@ -88,7 +88,7 @@ class Losses {
   Variable whole(const Variable& part) const {
     return nn::gather_from_ranks(part, mesh_, axis(), {.dim = -1, .extent = kClasses});
   }
-  // Its derivative is a sum over rows, which costs little beside the loss.
+  // Backward adds the logits' gradient to that of the source, whichever loss it is.
   Variable recorded_copy() const {
     return add(source_, Variable(zeros({1}, source_.tensor().options())));
   }
